@@ -1,0 +1,49 @@
+# Language level, warnings, hardening and sanitizers, the same for every target.
+option(ONEPATH_CUDA "Build the CUDA device (needs nvcc)" OFF)
+option(ONEPATH_FUZZ "Build the libFuzzer targets (needs clang)" OFF)
+option(ONEPATH_BENCH "Build the benchmarks" ON)
+set(ONEPATH_SANITIZE "" CACHE STRING "address (with undefined), thread, or empty")
+set_property(CACHE ONEPATH_SANITIZE PROPERTY STRINGS "" address thread)
+
+if(NOT CMAKE_BUILD_TYPE)
+    set(CMAKE_BUILD_TYPE Release CACHE STRING "Debug or Release" FORCE)
+endif()
+set(CMAKE_C_STANDARD 11)
+set(CMAKE_C_STANDARD_REQUIRED ON)
+set(CMAKE_C_EXTENSIONS OFF)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+# `require` stays on in every build and NDEBUG is never set (style guide, Assertions).
+set(CMAKE_C_FLAGS_RELEASE "-O2 -g")
+set(CMAKE_C_FLAGS_DEBUG "-O0 -g3")
+
+add_compile_definitions(_GNU_SOURCE _FILE_OFFSET_BITS=64)
+add_compile_definitions($<$<CONFIG:Debug>:ONEPATH_DEBUG=1>)
+add_compile_options(
+    -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wstrict-prototypes -Wmissing-prototypes
+    -Wswitch-enum -Wvla -Werror -fno-strict-aliasing -fno-common -fstack-protector-strong)
+add_compile_options($<$<CONFIG:Release>:-D_FORTIFY_SOURCE=2>)
+# A float result may depend on the order of operations, never on the compiler's mood: contraction
+# to FMA is written out where it is wanted, so that the reference and the kernels stay comparable.
+add_compile_options(-ffp-contract=off)
+add_link_options(-Wl,-z,relro,-z,now)
+
+if(ONEPATH_SANITIZE STREQUAL "address")
+    add_compile_options(-fsanitize=address,undefined -fno-sanitize-recover=all
+                        -fno-omit-frame-pointer)
+    add_link_options(-fsanitize=address,undefined)
+elseif(ONEPATH_SANITIZE STREQUAL "thread")
+    add_compile_options(-fsanitize=thread -fno-omit-frame-pointer)
+    add_link_options(-fsanitize=thread)
+elseif(NOT ONEPATH_SANITIZE STREQUAL "")
+    message(FATAL_ERROR "ONEPATH_SANITIZE is '${ONEPATH_SANITIZE}': use address, thread or empty")
+endif()
+
+find_program(ONEPATH_CCACHE ccache)
+if(ONEPATH_CCACHE)
+    set(CMAKE_C_COMPILER_LAUNCHER "${ONEPATH_CCACHE}")
+endif()
+
+if(NOT ONEPATH_CUDA)
+    message(STATUS "Onepath: CPU only (ONEPATH_CUDA is off)")
+endif()
