@@ -1,0 +1,91 @@
+/* actor_shell.h - the one shell that runs any core over ZeroMQ.
+ *
+ * It owns the sockets, the handshake, heartbeats and peer liveness, sequence numbers, the record
+ * ring and the statistics.  It polls, decodes, steps, encodes, sends.  All calls from one thread,
+ * except actor_shell_post() and actor_shell_wake(), which any thread may call.
+ *
+ * A message that does not decode is counted, answered with NAK and dropped; the link goes on.
+ * A peer of an old epoch is refused.  ZMQ_HEARTBEAT_* is off; the shell's own heartbeats carry the
+ * core's progress, so a stuck core is seen. */
+#ifndef ACTOR_SHELL_H
+#define ACTOR_SHELL_H
+
+#include <stdbool.h>
+
+#include "actor_core.h"
+
+typedef struct actor_shell actor_shell_t;
+
+typedef struct {
+    proto_role_t peer_role;  /* whom this link is to */
+    const char *endpoint;    /* ipc:// or tcp:// or inproc:// */
+    bool bind;               /* true: ROUTER that binds; false: DEALER that connects */
+    const char *fingerprint; /* must match the peer's; NULL or "" = nothing to compare */
+    bool required;           /* its loss makes actor_shell_run() return STATUS_ERR_PEER_LOST */
+} actor_link_options_t;
+
+/* Messages that the core sends to ACTOR_PEER_LOCAL; called within actor_shell_service(). */
+typedef void (*actor_local_fn)(void *context, const actor_emission_t *emission);
+
+typedef struct {
+    const char *name;                /* [a-z0-9-]{1,31}, unique in the node */
+    uint64_t epoch;                  /* from the supervisor; or made from the time when alone */
+    const actor_core_ops_t *ops;
+    void *core;                      /* lent; lives longer than the shell */
+    const actor_link_options_t *links;
+    uint32_t link_count;
+    const char *supervisor_endpoint; /* control link; NULL when the actor runs alone */
+    int ring_fd;                     /* record ring (actor_ring.h); -1 = record nothing */
+    uint64_t heartbeat_ns;           /* 0 = 250 ms */
+    uint32_t missed_max;             /* heartbeats missed before a peer is down; 0 = 4 */
+    actor_local_fn local;            /* may be NULL if the core never sends to LOCAL */
+    void *local_context;
+} actor_shell_options_t;
+
+/* Opens the sockets (the binder's endpoint may hold ":*"; see actor_shell_endpoint).
+ * STATUS_ERR_CONFIG for a bad endpoint, STATUS_ERR_IO if it is in use; both are logged with the
+ * value and the remedy.  The caller owns *out_p. */
+MUST_CHECK proto_status_t actor_shell_new(const actor_shell_options_t *options,
+                                          actor_shell_t **out_p);
+
+/* Says BYE on each link, waits at most `linger_ns` for it to leave, closes.  Nulls *self_p. */
+void actor_shell_destroy(actor_shell_t **self_p, uint64_t linger_ns);
+
+/* Services links and timers until STOP and drain (STATUS_OK), actor_shell_stop(), or the loss of
+ * a required link or of the supervisor (STATUS_ERR_PEER_LOST). */
+MUST_CHECK proto_status_t actor_shell_run(actor_shell_t *self);
+
+/* One non-blocking round: drains sockets (capped for fairness) and posted messages, steps the
+ * core, fires timers, sends heartbeats.  *wait_ns gets how long a poll may sleep.  STATUS_END
+ * when actor_shell_run() would return STATUS_OK. */
+MUST_CHECK proto_status_t actor_shell_service(actor_shell_t *self, uint64_t *wait_ns);
+
+/* File descriptors to poll for reading before the next actor_shell_service(); returns how many
+ * of at most `capacity` were written.  They stay the same until a link reconnects; ask again
+ * after each service. */
+uint32_t actor_shell_fds(const actor_shell_t *self, int *fds, uint32_t capacity);
+
+/* Gives the core an input from its own side (ACTOR_PEER_LOCAL), from the shell's thread: steps
+ * the core at once. */
+void actor_shell_inject(actor_shell_t *self, proto_kind_t kind, uint64_t request,
+                        const proto_body_t *body);
+
+/* The same from any other thread: copies the encoded message into a bounded queue and wakes the
+ * shell.  Blocks while the queue is full unless the shell is stopping (STATUS_ERR_CANCELLED). */
+MUST_CHECK proto_status_t actor_shell_post(actor_shell_t *self, proto_kind_t kind,
+                                           uint64_t request, const proto_body_t *body);
+
+/* Ends actor_shell_run(); async-signal-safe, any thread. */
+void actor_shell_stop(actor_shell_t *self);
+
+/* Tells the supervisor how loading goes; thread-safe; state as in ACTOR_STATE. */
+void actor_shell_report(actor_shell_t *self, uint32_t state, uint64_t done_bytes,
+                        uint64_t total_bytes, const char *detail);
+
+/* The endpoint that link `index` really bound (a port in place of ":*"); lent. */
+const char *actor_shell_endpoint(const actor_shell_t *self, uint32_t index);
+
+/* What the shell counted, with the core's own numbers added. */
+void actor_shell_stats(const actor_shell_t *self, proto_stats_t *out);
+
+#endif
