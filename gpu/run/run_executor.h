@@ -1,0 +1,75 @@
+/* run_executor.h - the device side of an executor: everything below the actor's core.
+ *
+ * It owns the device context, the weights, the cache arena, the backend tree, the graph captures
+ * and the pinned output buffers.  It trusts its caller: a launch was checked by the executor core.
+ * All calls come from one thread (the device thread); on_complete comes from a device thread. */
+#ifndef RUN_EXECUTOR_H
+#define RUN_EXECUTOR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "proto_codec.h"
+#include "proto_status.h"
+
+typedef struct run_executor run_executor_t;
+
+/* Bytes of weights read so far, for the progress bar.  Called on the loading thread. */
+typedef void (*run_progress_fn)(void *context, const char *phase, uint64_t done_bytes,
+                                uint64_t total_bytes);
+
+typedef struct {
+    const char *model_path;          /* a GGUF file or a Hugging Face folder */
+    const char *device;              /* "cpu" */
+    uint32_t model_len_max;          /* 0 = the model's own */
+    uint32_t slot_count;             /* requests at once; 0 = 32 */
+    uint32_t step_tokens_max;        /* tokens in one forward; 0 = 512 */
+    uint32_t block_granularity;      /* raw tokens of a block; 0 = 64 */
+    uint64_t cache_size_bytes;       /* cache arena; 0 = choose from memory and limits */
+    uint32_t thread_count;           /* compute threads; 0 = the machine's cores */
+    bool enforce_eager;              /* never capture decode graphs */
+    uint32_t capture_bs_max;         /* top of the capture ladder; 0 = 32 */
+    const char *kernel_path;         /* instruction set: "auto", "avx2", "avx512", "portable" */
+    const uint8_t *page_hash_key;    /* PROTO_HASH_SIZE_BYTES; NULL = zeros */
+    void (*on_complete)(void *context); /* a step has ended; only wakes somebody; may be NULL */
+    void *on_complete_context;
+    run_progress_fn progress;        /* may be NULL */
+    void *progress_context;
+    char *error;                     /* what went wrong, for people; may be NULL */
+    size_t error_size_bytes;
+} run_executor_options_t;
+
+/* Loads the model, sizes and allocates everything, captures the graphs.  Takes seconds.
+ * STATUS_ERR_CONFIG / STATUS_ERR_MALFORMED / STATUS_ERR_NO_MEMORY with options->error filled.
+ * The caller owns *out_p. */
+MUST_CHECK proto_status_t run_executor_new(const run_executor_options_t *options,
+                                           run_executor_t **out_p);
+void run_executor_destroy(run_executor_t **self_p);
+
+/* What this executor has; views live as long as it does. */
+void run_executor_info(const run_executor_t *self, proto_executor_info_t *out);
+
+/* A request takes a pool slot: sampling parameters, penalty state from the prompt.  In order with
+ * launches. */
+MUST_CHECK proto_status_t run_executor_slot_setup(run_executor_t *self,
+                                                  const proto_slot_setup_t *setup);
+
+/* Enqueues one step and returns without waiting for it.  At most
+ * 1 + overlap_depth_max steps may be in flight (STATUS_FULL beyond).  The launch's views need not
+ * outlive the call.  STATUS_ERR_DEVICE is sticky: end the process. */
+MUST_CHECK proto_status_t run_executor_launch(run_executor_t *self,
+                                              const proto_step_launch_t *launch);
+
+/* The outputs of the oldest step in flight, if it has ended: STATUS_OK; STATUS_AGAIN if it runs;
+ * STATUS_END if none is in flight.  Never blocks.  The views live until the next call of
+ * run_executor_collect(). */
+MUST_CHECK proto_status_t run_executor_collect(run_executor_t *self, proto_step_done_t *out);
+
+/* Waits for what is in flight and drops it; forgets every slot and table. */
+MUST_CHECK proto_status_t run_executor_reset(run_executor_t *self);
+
+/* Layer in work, for heartbeats; any thread. */
+uint32_t run_executor_layer(const run_executor_t *self);
+
+#endif
