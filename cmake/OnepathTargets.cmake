@@ -25,7 +25,7 @@ function(onepath_test name)
         set(arg_LABELS unit)
     endif()
     set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}"
-        ENVIRONMENT "ONEPATH_BIN=$<TARGET_FILE_DIR:${target}>/../bin;ONEPATH_SOURCE=${CMAKE_SOURCE_DIR}")
+        ENVIRONMENT "ONEPATH_BIN=${CMAKE_BINARY_DIR}/bin;ONEPATH_SOURCE=${CMAKE_SOURCE_DIR}")
 endfunction()
 
 # onepath_fuzz(NAME SOURCES ... LINK ...)  makes a libFuzzer target fuzz_NAME (clang only).
