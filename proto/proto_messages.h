@@ -216,7 +216,7 @@ enum {
     FIELD(sampling, COL_U8, 16384, PRIVATE, "an encoded SAMPLING body")
 #define PROTO_FIELDS_finish(FIELD)                                                                 \
     FIELD(token_index, U32, PROTO_TOKENS_MAX, OPEN, "keep generated tokens [0, token_index)")      \
-    FIELD(reason, U32, 15, OPEN, "proto_finish_t")
+    FIELD(reason, U32, 15, OPEN, "proto_finish_reason_t")
 #define PROTO_FIELDS_tokens(FIELD)                                                                 \
     FIELD(step, U64, UINT64_MAX, OPEN, "the step that gave them")                                  \
     FIELD(requests, COL_U64, PROTO_ROWS_MAX, OPEN, "[rows]")                                       \
@@ -227,7 +227,7 @@ enum {
     FIELD(logprob_ids, COL_I32, PROTO_TOKENS_MAX, PRIVATE, "row by row, [count][width]")           \
     FIELD(logprob_values, COL_F32, PROTO_TOKENS_MAX, PRIVATE, "natural logarithm; same order")
 #define PROTO_FIELDS_finished(FIELD)                                                               \
-    FIELD(reason, U32, 15, OPEN, "proto_finish_t")                                                 \
+    FIELD(reason, U32, 15, OPEN, "proto_finish_reason_t")                                                 \
     FIELD(prompt_tokens, U32, PROTO_TOKENS_MAX, OPEN, "tokens of the prompt")                      \
     FIELD(cached_tokens, U32, PROTO_TOKENS_MAX, OPEN, "of these, found in the prefix cache")       \
     FIELD(generated_tokens, U32, PROTO_TOKENS_MAX, OPEN, "tokens that count")                      \
@@ -369,7 +369,7 @@ enum {
     FIELD(exchange, U64, UINT64_MAX, OPEN, "names one HTTP exchange")                              \
     FIELD(choice_index, U32, 65535, OPEN, "which of its choices")                                  \
     FIELD(token_index, U32, PROTO_TOKENS_MAX, OPEN, "keep generated tokens [0, token_index)")      \
-    FIELD(reason, U32, 15, OPEN, "proto_finish_t: STOP or CANCELLED")
+    FIELD(reason, U32, 15, OPEN, "proto_finish_reason_t: STOP or CANCELLED")
 #define PROTO_FIELDS_http_tokens(FIELD)                                                            \
     FIELD(exchange, U64, UINT64_MAX, OPEN, "names one HTTP exchange")                              \
     FIELD(choice_index, U32, 65535, OPEN, "which of its choices")                                  \
@@ -381,7 +381,7 @@ enum {
 #define PROTO_FIELDS_http_end(FIELD)                                                               \
     FIELD(exchange, U64, UINT64_MAX, OPEN, "names one HTTP exchange")                              \
     FIELD(choice_index, U32, 65535, OPEN, "which of its choices")                                  \
-    FIELD(reason, U32, 15, OPEN, "proto_finish_t")                                                 \
+    FIELD(reason, U32, 15, OPEN, "proto_finish_reason_t")                                                 \
     FIELD(prompt_tokens, U32, PROTO_TOKENS_MAX, OPEN, "tokens of the prompt")                      \
     FIELD(cached_tokens, U32, PROTO_TOKENS_MAX, OPEN, "of these, from the prefix cache")           \
     FIELD(generated_tokens, U32, PROTO_TOKENS_MAX, OPEN, "tokens that count")                      \
@@ -411,7 +411,7 @@ typedef enum {
     PROTO_FINISH_CANCELLED = 3, /* the client went away or asked */
     PROTO_FINISH_ERROR = 4,     /* something was lost; status and code say what */
     PROTO_FINISH_REFUSED = 5,   /* never ran; status and code say why */
-} proto_finish_t;
+} proto_finish_reason_t;
 
 /* How a step ran; on the wire. */
 typedef enum {
