@@ -1,0 +1,186 @@
+/* file_model.h - a checkpoint on disk, checked and mapped: a GGUF file, or a Hugging Face folder
+ * (config.json, *.safetensors, optionally model.safetensors.index.json).
+ *
+ * It owns the read-only mappings and the table of tensors.  It must never run code from a file,
+ * follow a path out of the folder, or trust a number in it: every byte here is hostile input.
+ * Opening and closing belong to one thread; an open model does not change, so all const calls may
+ * come from any thread.  A file that shrinks while it is mapped is outside what a reader can
+ * survive: checkpoints are replaced by renaming, never by writing into them. */
+#ifndef FILE_MODEL_H
+#define FILE_MODEL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "proto_status.h"
+
+typedef struct file_model file_model_t; /* opaque */
+
+enum {
+    FILE_ERROR_SIZE_BYTES = 512, /* a buffer of this size holds every error text */
+    FILE_NAME_SIZE_BYTES = 128,  /* the model's name with its terminating zero */
+    FILE_STOP_ID_COUNT_MAX = 16, /* end-of-sequence and end-of-turn ids */
+    FILE_DIGEST_SIZE_BYTES = 32, /* BLAKE2b-256 */
+    FILE_LAYER_COUNT_MAX = 1024,
+    FILE_VOCAB_SIZE_MAX = 1 << 20,
+};
+
+#define FILE_ID_NONE (-1) /* "the checkpoint names no such token" */
+
+/* Architectures that can be run, by the name each kind of checkpoint uses. */
+typedef enum {
+    FILE_ARCH_LLAMA, /* GGUF "llama", HF "LlamaForCausalLM" */
+    FILE_ARCH_QWEN3, /* GGUF "qwen3", HF "Qwen3ForCausalLM" */
+} file_arch_t;
+
+/* Which two values of a head one rotation mixes.  The reader never permutes weights, so the same
+ * architecture has another style in another container. */
+typedef enum {
+    FILE_ROPE_NEOX,        /* x[i] with x[i + rope_dim/2]: Hugging Face; GGUF qwen3 */
+    FILE_ROPE_INTERLEAVED, /* x[2i] with x[2i + 1]: GGUF llama, whose q and k rows are permuted */
+} file_rope_style_t;
+
+typedef enum {
+    FILE_ROPE_SCALING_NONE,
+    FILE_ROPE_SCALING_LINEAR, /* position / rope_scaling_factor */
+    FILE_ROPE_SCALING_LLAMA3, /* per-frequency, with the four factors below */
+    FILE_ROPE_SCALING_TABLE,  /* GGUF rope_freqs.weight: frequency i is divided by entry i */
+} file_rope_scaling_t;
+
+/* Element types of stored tensors.  Row layouts are those of GGUF; a row of a block type has
+ * cols / block_length blocks. */
+typedef enum {
+    FILE_DTYPE_F32,
+    FILE_DTYPE_F16,
+    FILE_DTYPE_BF16,
+    FILE_DTYPE_Q8_0, /* 32 values: f16 d; 32 x i8 */
+    FILE_DTYPE_Q4_0, /* 32 values: f16 d; 16 bytes of two 4-bit values minus 8 */
+    FILE_DTYPE_Q4_1, /* 32 values: f16 d, f16 m; 16 bytes of two 4-bit values */
+    FILE_DTYPE_Q5_0, /* 32 values: f16 d; 4 bytes of high bits; 16 bytes of low 4 bits */
+    FILE_DTYPE_Q4_K, /* 256 values: f16 d, f16 dmin; 12 bytes of scales; 128 bytes */
+    FILE_DTYPE_Q5_K, /* 256 values: f16 d, f16 dmin; 12 of scales; 32 high; 128 low */
+    FILE_DTYPE_Q6_K, /* 256 values: 128 low; 64 high; 16 x i8 scales; f16 d */
+    FILE_DTYPE_COUNT,
+} file_dtype_t;
+
+typedef struct {
+    file_arch_t arch;
+    char name[FILE_NAME_SIZE_BYTES]; /* general.name, or the folder's own name */
+    uint32_t layer_count;
+    uint32_t hidden_size;
+    uint32_t ffn_size;
+    uint32_t head_count;    /* query heads */
+    uint32_t kv_head_count; /* divides head_count */
+    uint32_t head_dim;      /* not always hidden_size / head_count */
+    uint32_t vocab_size;    /* rows of the embedding */
+    uint32_t context_len;   /* tokens the checkpoint was made for */
+    double rope_theta;
+    uint32_t rope_dim; /* rotated values of a head; even, at most head_dim */
+    file_rope_style_t rope_style;
+    file_rope_scaling_t rope_scaling;
+    double rope_scaling_factor;         /* LINEAR and LLAMA3; else 1 */
+    double rope_low_freq_factor;        /* LLAMA3 */
+    double rope_high_freq_factor;       /* LLAMA3 */
+    uint32_t rope_original_context_len; /* LLAMA3 */
+    float rms_eps;
+    bool tied_embeddings; /* FILE_ROLE_OUTPUT is FILE_ROLE_TOKEN_EMBED */
+    bool has_qk_norm;     /* FILE_ROLE_ATTN_Q_NORM and _K_NORM exist */
+    bool has_qkv_bias;    /* FILE_ROLE_ATTN_Q_BIAS, _K_BIAS and _V_BIAS exist */
+    bool has_o_bias;      /* FILE_ROLE_ATTN_O_BIAS exists */
+    int32_t bos_id;       /* FILE_ID_NONE if there is none */
+    int32_t eos_id;
+    int32_t pad_id;
+    uint32_t stop_id_count; /* eos, then ends of turn; no doubles */
+    int32_t stop_ids[FILE_STOP_ID_COUNT_MAX];
+    file_dtype_t linear_dtype;              /* the type that holds most bytes of the layers */
+    char dtype_summary[64];                 /* for people: "Q4_1 (210), F32 (61), Q8_0 (1)" */
+    uint64_t weight_size_bytes;             /* of the tensors with a role */
+    uint64_t file_size_bytes;               /* of all files */
+    uint8_t digest[FILE_DIGEST_SIZE_BYTES]; /* see file_model_open() */
+} file_config_t;
+
+/* What a tensor is for.  Roles below the line exist once for each layer. */
+typedef enum {
+    FILE_ROLE_TOKEN_EMBED, /* [vocab_size, hidden_size] */
+    FILE_ROLE_OUTPUT_NORM, /* [1, hidden_size] */
+    FILE_ROLE_OUTPUT,      /* [vocab_size, hidden_size]; tied: the embedding's bytes */
+    FILE_ROLE_ROPE_FREQS,  /* [1, rope_dim / 2] F32; only with FILE_ROPE_SCALING_TABLE */
+    /* --- per layer --- */
+    FILE_ROLE_ATTN_NORM,   /* [1, hidden_size] */
+    FILE_ROLE_ATTN_Q,      /* [head_count * head_dim, hidden_size] */
+    FILE_ROLE_ATTN_K,      /* [kv_head_count * head_dim, hidden_size] */
+    FILE_ROLE_ATTN_V,      /* [kv_head_count * head_dim, hidden_size] */
+    FILE_ROLE_ATTN_O,      /* [hidden_size, head_count * head_dim] */
+    FILE_ROLE_ATTN_Q_NORM, /* [1, head_dim] */
+    FILE_ROLE_ATTN_K_NORM, /* [1, head_dim] */
+    FILE_ROLE_ATTN_Q_BIAS, /* [1, head_count * head_dim] */
+    FILE_ROLE_ATTN_K_BIAS, /* [1, kv_head_count * head_dim] */
+    FILE_ROLE_ATTN_V_BIAS, /* [1, kv_head_count * head_dim] */
+    FILE_ROLE_ATTN_O_BIAS, /* [1, hidden_size] */
+    FILE_ROLE_FFN_NORM,    /* [1, hidden_size] */
+    FILE_ROLE_FFN_GATE,    /* [ffn_size, hidden_size] */
+    FILE_ROLE_FFN_UP,      /* [ffn_size, hidden_size] */
+    FILE_ROLE_FFN_DOWN,    /* [hidden_size, ffn_size] */
+    FILE_ROLE_COUNT,
+} file_role_t;
+
+#define FILE_ROLE_FIRST_OF_LAYER FILE_ROLE_ATTN_NORM
+
+/* One stored matrix, row-major: y[row] = sum over col of data[row][col] * x[col].  A vector has
+ * one row.  Norms and biases are F32, F16 or BF16, never a block type. */
+typedef struct {
+    file_dtype_t dtype;
+    uint32_t rows;
+    uint32_t cols;       /* a multiple of the type's block length */
+    const void *data;    /* in the mapping; GGUF: aligned to 32 or more; HF: to the element */
+    uint64_t size_bytes; /* rows * file_dtype_row_size_bytes(dtype, cols) */
+} file_tensor_t;
+
+/* Opens and checks the whole structure of a checkpoint: sizes, shapes against the config, every
+ * tensor's range inside its file.  Reads metadata and samples of the weights, not the weights.
+ *
+ * The digest covers the config, each tensor's name, type, shape and size, and 4 KiB samples at
+ * the start, middle and end of each tensor: a stable fingerprint that tells revisions apart in
+ * milliseconds.  It is no proof against somebody who prepares two files on purpose.
+ *
+ * STATUS_ERR_IO (no such path, cannot map), STATUS_ERR_MALFORMED (corrupt or truncated),
+ * STATUS_ERR_UNSUPPORTED (valid, but an architecture or type that cannot be run; the text lists
+ * those that can), STATUS_ERR_NO_MEMORY.  `error` is always terminated; the text names the file
+ * and what was expected and found.  The caller owns *out_p. */
+MUST_CHECK proto_status_t file_model_open(const char *path, char *error, size_t error_size_bytes,
+                                          file_model_t **out_p);
+
+/* Unmaps everything and sets *self_p to NULL; does nothing if it is NULL already.  Every pointer
+ * into the model ends here. */
+void file_model_close(file_model_t **self_p);
+
+/* Lent until the model is closed. */
+const file_config_t *file_model_config(const file_model_t *self);
+
+/* The tensor of a role; `layer` is ignored for roles that exist once.  STATUS_ERR_NOT_FOUND for
+ * an optional role that this checkpoint lacks (the flags of the config say which); the others are
+ * always there after open.  *out is written only on STATUS_OK. */
+MUST_CHECK proto_status_t file_model_tensor(const file_model_t *self, file_role_t role,
+                                            uint32_t layer, file_tensor_t *out);
+
+/* Bytes touched so far, of total_bytes. */
+typedef void (*file_progress_fn)(void *context, uint64_t done_bytes, uint64_t total_bytes);
+
+/* Reads every page of the tensors once, so that the first step does not wait for the disk.
+ * Blocks; calls `progress` (may be NULL) about 64 times and once at the end. */
+void file_model_prefetch(const file_model_t *self, file_progress_fn progress, void *context);
+
+/* "Q4_1", "BF16", ...; "?" for a number not listed. */
+const char *file_dtype_name(file_dtype_t dtype);
+
+/* Values in a block: 1, 32 or 256. */
+uint32_t file_dtype_block_length(file_dtype_t dtype);
+
+/* Bytes of a row of `cols` values, a multiple of the block length. */
+uint64_t file_dtype_row_size_bytes(file_dtype_t dtype, uint32_t cols);
+
+/* "llama", "qwen3". */
+const char *file_arch_name(file_arch_t arch);
+
+#endif
