@@ -12,7 +12,8 @@
  *   limit    the largest number (U32, U64), bytes (STR, BIN) or entries (columns); for I64 the
  *            largest magnitude; ignored for F64 (which must be finite) and BOOL
  *   PRIVACY  PRIVATE content is dropped by `log redact`: prompts, tokens, sampling
- * Numbers and positions never change once released; see docs/protocol.md for the rules. */
+ * Numbers and positions never change once released; see docs/protocol.md for the rules.
+ * Long because it is one list: split, it would no longer be the one place. */
 #ifndef PROTO_MESSAGES_H
 #define PROTO_MESSAGES_H
 

@@ -1,0 +1,247 @@
+"""Checks on the source itself, one name each; `tidy.py NAME --source DIR [--build DIR]`.
+
+Prints `file:line: what` for every finding and exits 1 if there is one.
+"""
+import argparse
+import os
+import re
+import subprocess
+import sys
+
+# Lowest floor first.  A room may include its own headers and those of the rooms it names.
+ROOMS = {
+    "proto": set(),
+    "scheduler": {"proto"},
+    "models": {"proto"},
+    "kernels": {"proto"},
+    "gpu/device": {"proto", "kernels"},
+    "gpu/cache": {"proto", "kernels", "gpu/device"},
+    "gpu/backend": {"proto", "kernels", "gpu/device", "gpu/cache"},
+    "gpu/model": {"proto", "kernels", "models", "gpu/device", "gpu/cache", "gpu/backend"},
+    "gpu/sample": {"proto", "kernels", "gpu/device"},
+    "gpu/run": {"proto", "kernels", "models", "gpu/device", "gpu/cache", "gpu/backend", "gpu/model",
+                "gpu/sample"},
+    "actors/base": {"proto"},
+    "actors/recorder": {"proto", "actors/base"},
+    "actors/supervisor": {"proto", "actors/base"},
+    "actors/scheduler": {"proto", "actors/base", "scheduler"},
+    "actors/executor": {"proto", "actors/base", "gpu/run"},
+    "actors/gateway": {"proto", "actors/base", "models"},
+    "cli": {"proto", "models", "actors/base", "actors/recorder", "actors/supervisor",
+            "actors/scheduler", "actors/executor", "actors/gateway"},
+}
+
+# Libraries that a room alone may use.
+THIRD_PARTY = {
+    r"czmq\.h|zmq\.h": ("actors/",),
+    r"msgpack(\.h|/)": ("proto",),
+    r"nccl\.h|cuda.*\.h": ("gpu/device", "kernels"),
+    r"event2/": ("actors/gateway",),
+    r"http_parser\.h": ("actors/gateway",),
+    r"jansson\.h": ("actors/gateway", "models", "cli"),
+    r"pcre2\.h": ("models",),
+    r"sodium\.h": ("proto", "models", "cli"),
+    r"xxhash\.h": ("proto", "models", "gpu/"),
+    r"yaml\.h": ("cli",),
+}
+
+BANNED = [
+    (r"\bFIXME\b|\bXXX\b|\bTODO\b", "unfinished work", ()),
+    (r"\bstrcpy\s*\(|\bstrcat\s*\(|\bsprintf\s*\(|\bgets\s*\(|\balloca\s*\(|\bstrtok\s*\(",
+     "an unbounded or unsafe call", ()),
+    (r"(?<![_\w])assert\s*\(|#include <assert\.h>", "use require()", ()),
+    (r"\bNDEBUG\b", "NDEBUG is never set", ()),
+    (r"\bgetenv\s*\(", "the environment is read in cli/ only", ("cli/",)),
+    (r"(?<![_\w.>])exit\s*\(", "exit is called in cli/ only", ("cli/",)),
+    (r"/wor" + r"k/|/far" + r"m/|\.libra" + r"ry/", "a path of somebody's machine", ()),
+    (r"\bdlopen\s*\(|\bsystem\s*\(|\bpopen\s*\(", "no code from outside is run", ()),
+]
+
+# The grep gates of the specification, in our words.
+GATES = [
+    (r"init_forward_metadata_replay|is_all_greedy", "gpu", "one decode path: no third arm"),
+    (r"select_out_cache_loc|tables_self_padding|uses_cache_groups|needs_group_block_tables", "gpu",
+     "write locations have one accessor and tables no capability flags"),
+    (r"\bout_cache_loc\b", "gpu/model", "models take locations from backend_write_locations"),
+    (r"\bout_cache_loc\b", "gpu/run", "the runner computes no locations"),
+    (r"FILE_ARCH_", "gpu/run", "the runner does not know architectures"),
+    (r"FILE_ARCH_", "gpu/backend", "backends do not know architectures"),
+]
+
+PREFIXES = {
+    "proto": ("proto_",), "scheduler": ("sched_",), "models": ("file_",), "kernels": ("kern_",),
+    "actors": ("actor_",), "gpu_device": ("device_",), "gpu_cache": ("cache_",),
+    "gpu_backend": ("backend_", "router_"), "gpu_model": ("model_",), "gpu_sample": ("sample_",),
+    "gpu_run": ("run_",),
+}
+
+SIZE_C_MAX, SIZE_C_HARD, SIZE_H_MAX, FUNCTION_MAX = 600, 1000, 200, 70
+REASON = re.compile(r"Long because", re.I)
+
+
+def walk(source, endings, folders):
+    for folder in folders:
+        for base, dirs, names in os.walk(os.path.join(source, folder)):
+            dirs[:] = sorted(d for d in dirs if d not in ("build", ".git", "__pycache__"))
+            for name in sorted(names):
+                if name.endswith(endings):
+                    path = os.path.join(base, name)
+                    yield os.path.relpath(path, source), path
+
+
+def room_of(path):
+    best = None
+    for room in ROOMS:
+        if path.startswith(room + "/") and (best is None or len(room) > len(best)):
+            best = room
+    return best
+
+
+CODE = ("proto", "scheduler", "models", "kernels", "gpu", "actors", "cli")
+
+
+def lines_of(path):
+    with open(path, encoding="utf-8") as file:
+        return file.read().split("\n")
+
+
+def check_includes(options):
+    homes = {}
+    for relative, _ in walk(options.source, (".h",), CODE):
+        homes[os.path.basename(relative)] = room_of(relative)
+    for relative, path in walk(options.source, (".c", ".h", ".cu", ".cuh"), CODE):
+        room = room_of(relative)
+        if room is None:
+            yield relative, 1, "belongs to no room; name it in tests/tidy/tidy.py"
+            continue
+        for number, line in enumerate(lines_of(path), 1):
+            match = re.match(r'\s*#\s*include\s+(["<])([^">]+)[">]', line)
+            if not match:
+                continue
+            header = match.group(2)
+            if match.group(1) == '"':
+                home = homes.get(os.path.basename(header))
+                if "/" in header:
+                    yield relative, number, f"include {header} by its name alone"
+                if home is not None and home != room and home not in ROOMS[room]:
+                    yield relative, number, f"{room} may not include {header} of {home}"
+            for pattern, allowed in THIRD_PARTY.items():
+                if re.match(pattern, header) and not any(
+                        (room + "/").startswith(a if a.endswith("/") else a + "/") for a in allowed):
+                    yield relative, number, f"{room} may not use <{header}>"
+
+
+def strip_comments(text):
+    return re.sub(r"/\*.*?\*/", lambda m: re.sub(r"[^\n]", " ", m.group(0)), text, flags=re.S)
+
+
+def check_words(options):
+    for relative, path in walk(options.source, (".c", ".h", ".cu", ".cuh"),
+                               CODE + ("tests", "bench")):
+        text = "\n".join(lines_of(path))
+        code = strip_comments(text)
+        for pattern, why, allowed in BANNED:
+            if any(relative.startswith(a) for a in allowed):
+                continue
+            if relative.startswith(("tests/", "bench/")) and ("cli/ only" in why or "outside" in why):
+                continue
+            body = text if "unfinished" in why or "machine" in why else code
+            for match in re.finditer(pattern, body):
+                yield relative, body.count("\n", 0, match.start()) + 1, f"{why}: {match.group(0)}"
+    for relative, path in walk(options.source, (".md", ".sh", ".py", ".txt", ".cmake", ".yaml", ".json"),
+                               CODE + ("tests", "bench", "docs", "deploy", "tools", "examples", "cmake")):
+        if relative.startswith("tests/tidy/"):
+            continue
+        with open(path, encoding="utf-8", errors="replace") as file:
+            for number, line in enumerate(file, 1):
+                if re.search(BANNED[6][0], line):
+                    yield relative, number, "a path of somebody's machine"
+
+
+def functions_of(lines):
+    start = None
+    for number, line in enumerate(lines, 1):
+        if line == "{":
+            start = number
+        elif line == "}" and start is not None:
+            yield start, number
+            start = None
+
+
+def check_sizes(options):
+    for relative, path in walk(options.source, (".c", ".h", ".cu"), CODE):
+        lines = lines_of(path)
+        excused = any(REASON.search(line) for line in lines[:25])
+        limit = SIZE_H_MAX if relative.endswith(".h") else SIZE_C_MAX
+        if len(lines) > limit and not excused:
+            yield relative, 1, f"{len(lines)} lines; over {limit} say 'Long because ...' at the top"
+        if len(lines) > SIZE_C_HARD:
+            yield relative, 1, f"{len(lines)} lines; over {SIZE_C_HARD} is split"
+        if relative.endswith(".h"):
+            continue
+        for first, last in functions_of(lines):
+            window = lines[max(0, first - 12):first + 3]
+            if last - first > FUNCTION_MAX and not any(REASON.search(line) for line in window):
+                yield relative, first, f"a function of {last - first} lines; say why above it"
+
+
+def check_headers(options):
+    paths = []
+    for room in ROOMS:
+        paths += ["-I", os.path.join(options.source, room)]
+    for relative, path in walk(options.source, (".h",), CODE):
+        command = [options.compiler, "-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror",
+                   "-fsyntax-only", *paths, "-x", "c", "-include", path, os.devnull]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode != 0:
+            yield relative, 1, "does not compile alone: " + done.stderr.strip().split("\n")[0]
+
+
+def check_symbols(options):
+    for base, _, names in os.walk(options.build):
+        for name in names:
+            match = re.fullmatch(r"libonepath_(\w+)\.a", name)
+            if not match:
+                continue
+            library = match.group(1)
+            allowed = next((p for key, p in PREFIXES.items() if library.startswith(key)), None)
+            if allowed is None:
+                if library != "cli":
+                    yield name, 1, "no prefix is known for this library"
+                continue
+            done = subprocess.run(["nm", "-g", "--defined-only", os.path.join(base, name)],
+                                  capture_output=True, text=True, check=True)
+            for line in done.stdout.split("\n"):
+                parts = line.split()
+                if len(parts) == 3 and not parts[2].startswith(allowed + ("__asan", "__odr_asan",
+                                                                          "__sanitizer", "_")):
+                    yield name, 1, f"global symbol {parts[2]} lacks the prefix {allowed[0]}"
+
+
+def check_gates(options):
+    for pattern, folder, why in GATES:
+        for relative, path in walk(options.source, (".c", ".h", ".cu"), (folder,)):
+            for number, line in enumerate(strip_comments("\n".join(lines_of(path))).split("\n"), 1):
+                if re.search(pattern, line):
+                    yield relative, number, why
+
+
+CHECKS = {name[6:]: value for name, value in list(globals().items()) if name.startswith("check_")}
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("check", choices=sorted(CHECKS))
+    parser.add_argument("--source", required=True)
+    parser.add_argument("--build", default="")
+    parser.add_argument("--compiler", default="cc")
+    options = parser.parse_args()
+    findings = list(CHECKS[options.check](options))
+    for path, line, what in findings:
+        print(f"{path}:{line}: {what}")
+    print(f"tidy {options.check}: {len(findings)} findings")
+    return 1 if findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
