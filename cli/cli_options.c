@@ -1,0 +1,301 @@
+#include "cli_options.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto_require.h"
+
+proto_status_t
+cli_size_parse(const char *text, uint64_t *out)
+{
+    if (!isdigit((unsigned char)text[0])) {
+        return STATUS_ERR_INVALID;
+    }
+    errno = 0;
+    char *end = NULL;
+    uint64_t value = strtoull(text, &end, 10);
+    if (errno != 0) {
+        return STATUS_ERR_INVALID;
+    }
+    unsigned shift = 0;
+    switch (*end) {
+    case 'k':
+    case 'K':
+        shift = 10;
+        break;
+    case 'm':
+    case 'M':
+        shift = 20;
+        break;
+    case 'g':
+    case 'G':
+        shift = 30;
+        break;
+    case '\0':
+        break;
+    default:
+        return STATUS_ERR_INVALID;
+    }
+    if (shift != 0) {
+        end++;
+        if (*end == 'i') {
+            end++;
+        }
+        if (*end == 'B' || *end == 'b') {
+            end++;
+        }
+    }
+    if (*end != '\0' || (shift != 0 && value > (UINT64_MAX >> shift))) {
+        return STATUS_ERR_INVALID;
+    }
+    *out = value << shift;
+    return STATUS_OK;
+}
+
+void
+cli_options_help(const cli_command_t *command, FILE *stream)
+{
+    fprintf(stream, "usage: onepath %s\n\n%s\n", command->usage, command->text);
+    if (command->examples != NULL) {
+        fprintf(stream, "\nexamples:\n%s\n", command->examples);
+    }
+    if (command->option_count > 0) {
+        fprintf(stream, "\noptions:\n");
+    }
+    for (uint32_t i = 0; i < command->option_count; i++) {
+        const cli_option_t *option = &command->options[i];
+        if (option->hidden) {
+            continue;
+        }
+        char left[64];
+        (void)snprintf(left, sizeof left, "--%s%s%s", option->name,
+                       option->argument != NULL ? " " : "",
+                       option->argument != NULL ? option->argument : "");
+        fprintf(stream, "  %-28s %s\n", left, option->text);
+    }
+    fprintf(stream, "\nEach option can also be set as ONEPATH_<NAME>, for example ONEPATH_PORT=8080.\n");
+}
+
+static proto_status_t
+set_flag(const cli_option_t *option, const char *value, bool *out)
+{
+    if (value == NULL || strcmp(value, "1") == 0 || strcmp(value, "true") == 0) {
+        *out = true;
+    } else if (strcmp(value, "0") == 0 || strcmp(value, "false") == 0 || value[0] == '\0') {
+        *out = false;
+    } else {
+        fprintf(stderr, "onepath: --%s is '%s'; it takes 1 or 0\n", option->name, value);
+        return STATUS_ERR_CONFIG;
+    }
+    return STATUS_OK;
+}
+
+static proto_status_t
+set_number(const cli_option_t *option, const char *value, void *field)
+{
+    errno = 0;
+    char *end = NULL;
+    long long number = strtoll(value, &end, 10);
+    bool bad = errno != 0 || end == value || *end != '\0';
+    if (option->type == CLI_OPTION_U32) {
+        if (bad || number < 0 || (uint64_t)number < option->min || (uint64_t)number > option->max) {
+            fprintf(stderr, "onepath: --%s is '%s'; it takes a number from %llu to %llu\n",
+                    option->name, value, (unsigned long long)option->min,
+                    (unsigned long long)option->max);
+            return STATUS_ERR_CONFIG;
+        }
+        *(uint32_t *)field = (uint32_t)number;
+        return STATUS_OK;
+    }
+    if (bad) {
+        fprintf(stderr, "onepath: --%s is '%s'; it takes a number\n", option->name, value);
+        return STATUS_ERR_CONFIG;
+    }
+    *(int64_t *)field = number;
+    return STATUS_OK;
+}
+
+static proto_status_t
+set_size(const cli_option_t *option, const char *value, uint64_t *out)
+{
+    uint64_t size_bytes = 0;
+    if (cli_size_parse(value, &size_bytes) != STATUS_OK || size_bytes < option->min ||
+        size_bytes > option->max) {
+        fprintf(stderr, "onepath: --%s is '%s'; it takes a size such as 512M or 4G\n", option->name,
+                value);
+        return STATUS_ERR_CONFIG;
+    }
+    *out = size_bytes;
+    return STATUS_OK;
+}
+
+static proto_status_t
+set_option(const cli_option_t *option, const char *value, void *values)
+{
+    char *field = (char *)values + option->offset_bytes;
+    switch (option->type) {
+    case CLI_OPTION_FLAG:
+        return set_flag(option, value, (bool *)(void *)field);
+    case CLI_OPTION_U32:
+    case CLI_OPTION_I64:
+        return set_number(option, value, field);
+    case CLI_OPTION_SIZE:
+        return set_size(option, value, (uint64_t *)(void *)field);
+    case CLI_OPTION_TEXT:
+        *(const char **)(void *)field = value;
+        return STATUS_OK;
+    case CLI_OPTION_LIST: {
+        cli_list_t *list = (cli_list_t *)(void *)field;
+        if (list->count == CLI_LIST_LEN_MAX) {
+            fprintf(stderr, "onepath: --%s is given more than %d times\n", option->name,
+                    CLI_LIST_LEN_MAX);
+            return STATUS_ERR_CONFIG;
+        }
+        list->items[list->count++] = value;
+        return STATUS_OK;
+    }
+    }
+    require(false);
+    return STATUS_ERR_INTERNAL;
+}
+
+/* "max-num-seqs" is ONEPATH_MAX_NUM_SEQS in the environment. */
+static proto_status_t
+read_environment(const cli_command_t *command, void *values)
+{
+    for (uint32_t i = 0; i < command->option_count; i++) {
+        const cli_option_t *option = &command->options[i];
+        if (option->hidden) {
+            continue;
+        }
+        char name[64] = "ONEPATH_";
+        size_t length = strlen(name);
+        for (const char *from = option->name; *from != '\0' && length + 1 < sizeof name; from++) {
+            name[length++] = *from == '-' ? '_' : (char)toupper((unsigned char)*from);
+        }
+        name[length] = '\0';
+        const char *value = getenv(name);
+        if (value == NULL) {
+            continue;
+        }
+        /* Kubernetes injects <SERVICE>_PORT=tcp://... for a service that is named like us. */
+        if (strncmp(value, "tcp://", 6) == 0) {
+            fprintf(stderr, "onepath: %s is '%s', which looks injected by a service; ignored\n",
+                    name, value);
+            continue;
+        }
+        proto_status_t status = set_option(option, value, values);
+        if (status != STATUS_OK) {
+            fprintf(stderr, "onepath: (from the environment variable %s)\n", name);
+            return status;
+        }
+    }
+    return STATUS_OK;
+}
+
+/* Edit distance, cut off early: good enough to say "did you mean". */
+static unsigned
+distance(const char *a, size_t a_len, const char *b)
+{
+    size_t b_len = strlen(b);
+    unsigned row[64];
+    if (a_len >= 63 || b_len >= 63) {
+        return 99;
+    }
+    for (unsigned j = 0; j <= b_len; j++) {
+        row[j] = j;
+    }
+    for (unsigned i = 1; i <= a_len; i++) {
+        unsigned diagonal = row[0];
+        row[0] = i;
+        for (unsigned j = 1; j <= b_len; j++) {
+            unsigned substitute = diagonal + (a[i - 1] == b[j - 1] ? 0U : 1U);
+            unsigned best = row[j] + 1 < row[j - 1] + 1 ? row[j] + 1 : row[j - 1] + 1;
+            diagonal = row[j];
+            row[j] = substitute < best ? substitute : best;
+        }
+    }
+    return row[b_len];
+}
+
+static const cli_option_t *
+find_option(const cli_command_t *command, const char *name, size_t name_len)
+{
+    const cli_option_t *nearest = NULL;
+    unsigned nearest_distance = 4;
+    for (uint32_t i = 0; i < command->option_count; i++) {
+        const cli_option_t *option = &command->options[i];
+        if (strlen(option->name) == name_len && memcmp(option->name, name, name_len) == 0) {
+            return option;
+        }
+        unsigned away = distance(name, name_len, option->name);
+        if (!option->hidden && away < nearest_distance) {
+            nearest_distance = away;
+            nearest = option;
+        }
+    }
+    fprintf(stderr, "onepath %s: unknown option --%.*s", command->name, (int)name_len, name);
+    if (nearest != NULL) {
+        fprintf(stderr, "; did you mean --%s?", nearest->name);
+    }
+    fprintf(stderr, "\nTry: onepath %s --help\n", command->name);
+    return NULL;
+}
+
+static proto_status_t
+parse_option(const cli_command_t *command, int argc, char **argv, int *index, void *values)
+{
+    const char *name = argv[*index] + 2;
+    const char *equals = strchr(name, '=');
+    size_t name_len = equals != NULL ? (size_t)(equals - name) : strlen(name);
+    const cli_option_t *option = find_option(command, name, name_len);
+    if (option == NULL) {
+        return STATUS_ERR_CONFIG;
+    }
+    const char *value = equals != NULL ? equals + 1 : NULL;
+    if (value == NULL && option->type != CLI_OPTION_FLAG) {
+        if (*index + 1 >= argc) {
+            fprintf(stderr, "onepath: --%s needs a value (%s)\n", option->name, option->argument);
+            return STATUS_ERR_CONFIG;
+        }
+        value = argv[++*index];
+    }
+    return set_option(option, value, values);
+}
+
+proto_status_t
+cli_options_parse(const cli_command_t *command, int argc, char **argv, int first, void *values,
+                  cli_words_t *words)
+{
+    words->count = 0;
+    proto_status_t status = read_environment(command, values);
+    if (status != STATUS_OK) {
+        return status;
+    }
+    for (int i = first; i < argc; i++) {
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
+            cli_options_help(command, stdout);
+            return STATUS_END;
+        }
+        if (strncmp(argv[i], "--", 2) == 0 && argv[i][2] != '\0') {
+            status = parse_option(command, argc, argv, &i, values);
+            if (status != STATUS_OK) {
+                return status;
+            }
+        } else if (words->count < command->word_count_max && words->count < 8) {
+            words->words[words->count++] = argv[i];
+        } else {
+            fprintf(stderr, "onepath %s: '%s' is one word too many\nTry: onepath %s --help\n",
+                    command->name, argv[i], command->name);
+            return STATUS_ERR_CONFIG;
+        }
+    }
+    if (words->count < command->word_count_min) {
+        fprintf(stderr, "usage: onepath %s\nTry: onepath %s --help\n", command->usage,
+                command->name);
+        return STATUS_ERR_CONFIG;
+    }
+    return STATUS_OK;
+}

@@ -1,0 +1,67 @@
+/* cli_options.h - one table of options gives parsing, --help, and the environment variables.
+ *
+ * Precedence: command line, then ONEPATH_<NAME> in the environment, then the default that the
+ * caller left in the values.  Main thread only; values are lent (argv, environment). */
+#ifndef CLI_OPTIONS_H
+#define CLI_OPTIONS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "proto_status.h"
+
+typedef enum {
+    CLI_OPTION_FLAG, /* bool: present or not; the environment takes 1 or 0 */
+    CLI_OPTION_U32,  /* uint32_t within [min, max] */
+    CLI_OPTION_I64,  /* int64_t within [min, max] as signed numbers */
+    CLI_OPTION_SIZE, /* uint64_t bytes: 512M, 4G, 1073741824 */
+    CLI_OPTION_TEXT, /* const char * */
+    CLI_OPTION_LIST, /* cli_list_t: may be given several times */
+} cli_option_type_t;
+
+enum { CLI_LIST_LEN_MAX = 16 };
+
+typedef struct {
+    const char *items[CLI_LIST_LEN_MAX];
+    uint32_t count;
+} cli_list_t;
+
+typedef struct {
+    const char *name;     /* without the dashes */
+    cli_option_type_t type;
+    size_t offset_bytes;  /* within the values */
+    uint64_t min, max;    /* U32 and SIZE */
+    const char *argument; /* shown in the help: "PORT"; NULL for flags */
+    const char *text;     /* one line */
+    bool hidden;          /* for our own processes; not in the help */
+} cli_option_t;
+
+typedef struct {
+    const char *name;     /* "serve" */
+    const char *usage;    /* "serve MODEL [OPTIONS]" */
+    const char *text;     /* what it does, a few lines */
+    const char *examples; /* shown first */
+    const cli_option_t *options;
+    uint32_t option_count;
+    uint32_t word_count_min, word_count_max; /* words that are no options */
+} cli_command_t;
+
+typedef struct {
+    const char *words[8];
+    uint32_t count;
+} cli_words_t;
+
+/* Reads the environment, then argv[first..argc).  STATUS_END after --help was printed;
+ * STATUS_ERR_CONFIG after an error was printed that names the option, its value and its range. */
+MUST_CHECK proto_status_t cli_options_parse(const cli_command_t *command, int argc, char **argv,
+                                            int first, void *values, cli_words_t *words);
+
+/* Prints the help of a command. */
+void cli_options_help(const cli_command_t *command, FILE *stream);
+
+/* Parses "4G", "512M", "64K" or plain bytes.  STATUS_ERR_INVALID otherwise. */
+MUST_CHECK proto_status_t cli_size_parse(const char *text, uint64_t *out);
+
+#endif
