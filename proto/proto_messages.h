@@ -228,7 +228,7 @@ enum {
     FIELD(logprob_ids, COL_I32, PROTO_TOKENS_MAX, PRIVATE, "row by row, [count][width]")           \
     FIELD(logprob_values, COL_F32, PROTO_TOKENS_MAX, PRIVATE, "natural logarithm; same order")
 #define PROTO_FIELDS_finished(FIELD)                                                               \
-    FIELD(reason, U32, 15, OPEN, "proto_finish_reason_t")                                                 \
+    FIELD(reason, U32, 15, OPEN, "proto_finish_reason_t")                                          \
     FIELD(prompt_tokens, U32, PROTO_TOKENS_MAX, OPEN, "tokens of the prompt")                      \
     FIELD(cached_tokens, U32, PROTO_TOKENS_MAX, OPEN, "of these, found in the prefix cache")       \
     FIELD(generated_tokens, U32, PROTO_TOKENS_MAX, OPEN, "tokens that count")                      \
@@ -382,7 +382,7 @@ enum {
 #define PROTO_FIELDS_http_end(FIELD)                                                               \
     FIELD(exchange, U64, UINT64_MAX, OPEN, "names one HTTP exchange")                              \
     FIELD(choice_index, U32, 65535, OPEN, "which of its choices")                                  \
-    FIELD(reason, U32, 15, OPEN, "proto_finish_reason_t")                                                 \
+    FIELD(reason, U32, 15, OPEN, "proto_finish_reason_t")                                          \
     FIELD(prompt_tokens, U32, PROTO_TOKENS_MAX, OPEN, "tokens of the prompt")                      \
     FIELD(cached_tokens, U32, PROTO_TOKENS_MAX, OPEN, "of these, from the prefix cache")           \
     FIELD(generated_tokens, U32, PROTO_TOKENS_MAX, OPEN, "tokens that count")                      \

@@ -7,6 +7,7 @@
 #ifndef ACTOR_CORE_H
 #define ACTOR_CORE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -64,6 +65,10 @@ typedef struct {
 
     /* Walks invariants and aborts at the first broken one; tests and debug builds. */
     void (*check)(const void *core);
+
+    /* After DRAIN: true when nothing is left to finish, so that the actor may end.  Asked after
+     * each step while draining; NULL: at once. */
+    bool (*idle)(const void *core);
 } actor_core_ops_t;
 
 /* ---- for harnesses: shell, replay, simulator, tests ------------------------------------------ */

@@ -17,11 +17,13 @@
 typedef struct actor_shell actor_shell_t;
 
 typedef struct {
-    proto_role_t peer_role;  /* whom this link is to */
+    proto_role_t peer_role;  /* whom this link is to; NONE: any role (the supervisor's own link) */
     const char *endpoint;    /* ipc:// or tcp:// or inproc:// */
     bool bind;               /* true: ROUTER that binds; false: DEALER that connects */
     const char *fingerprint; /* must match the peer's; NULL or "" = nothing to compare */
     bool required;           /* its loss makes actor_shell_run() return STATUS_ERR_PEER_LOST */
+    uint32_t queue_len_max;  /* messages that may wait in each direction; 0 = 1024 */
+    size_t part_size_bytes_max; /* of one part of a message; 0 = PROTO_BLOB_SIZE_MAX */
 } actor_link_options_t;
 
 /* Messages that the core sends to ACTOR_PEER_LOCAL; called within actor_shell_service(). */
@@ -40,6 +42,12 @@ typedef struct {
     uint32_t missed_max;             /* heartbeats missed before a peer is down; 0 = 4 */
     actor_local_fn local;            /* may be NULL if the core never sends to LOCAL */
     void *local_context;
+    uint64_t send_wait_ns;           /* a full link may hold the shell this long, then its peer is
+                                        failed; 0 = 200 ms */
+    size_t post_size_bytes;          /* of the queue of actor_shell_post(); 0 = 8 MiB */
+    bool allow_remote;               /* permit endpoints beyond ipc:// and loopback */
+    bool heartbeats_to_core;         /* the core also gets each HEARTBEAT (supervisor) */
+    void *zmq_context;               /* lent, for inproc:// within a process; NULL = one of its own */
 } actor_shell_options_t;
 
 /* Opens the sockets (the binder's endpoint may hold ":*"; see actor_shell_endpoint).
@@ -66,7 +74,8 @@ MUST_CHECK proto_status_t actor_shell_service(actor_shell_t *self, uint64_t *wai
 uint32_t actor_shell_fds(const actor_shell_t *self, int *fds, uint32_t capacity);
 
 /* Gives the core an input from its own side (ACTOR_PEER_LOCAL), from the shell's thread: steps
- * the core at once. */
+ * the core at once.  Called from within actor_local_fn, it waits until the messages of the step in
+ * work are out. */
 void actor_shell_inject(actor_shell_t *self, proto_kind_t kind, uint64_t request,
                         const proto_body_t *body);
 
@@ -75,8 +84,18 @@ void actor_shell_inject(actor_shell_t *self, proto_kind_t kind, uint64_t request
 MUST_CHECK proto_status_t actor_shell_post(actor_shell_t *self, proto_kind_t kind,
                                            uint64_t request, const proto_body_t *body);
 
-/* Ends actor_shell_run(); async-signal-safe, any thread. */
+/* Ends actor_shell_run() at once; async-signal-safe, any thread. */
 void actor_shell_stop(actor_shell_t *self);
+
+/* As STOP from the supervisor: DRAIN to the core, then the end when it is idle or `grace_ns` is
+ * over.  For SIGTERM where an actor runs alone; async-signal-safe, any thread. */
+void actor_shell_drain(actor_shell_t *self, uint64_t grace_ns);
+
+/* True from STOP or actor_shell_drain() on. */
+bool actor_shell_is_draining(const actor_shell_t *self);
+
+/* Makes the shell's poll return; async-signal-safe, any thread. */
+void actor_shell_wake(actor_shell_t *self);
 
 /* Tells the supervisor how loading goes; thread-safe; state as in ACTOR_STATE. */
 void actor_shell_report(actor_shell_t *self, uint32_t state, uint64_t done_bytes,
