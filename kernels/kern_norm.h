@@ -1,0 +1,27 @@
+/* kern_norm.h - RMS normalisation, with the residual add before it. */
+#ifndef KERN_NORM_H
+#define KERN_NORM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kern_share.h"
+
+/* x = x + residual (if there is one; the sum is stored in x), then
+ * output = x / sqrt(mean(x * x) + epsilon) * weight. */
+typedef struct {
+    float *input; /* [rows][input_stride]; written only if residual is not NULL */
+    size_t input_stride;
+    const float *residual; /* [rows][residual_stride], or NULL */
+    size_t residual_stride;
+    const float *weight; /* [cols], or NULL = ones */
+    float *output;       /* [rows][output_stride]; may be input itself without residual */
+    size_t output_stride;
+    uint32_t rows;
+    uint32_t cols;
+    float epsilon;
+} kern_rms_norm_args_t;
+
+void kern_rms_norm_host(const void *args, kern_share_t *share);
+
+#endif
