@@ -164,6 +164,7 @@ typedef struct {
     const char *text;
     const proto_field_t *fields;
     uint32_t field_count;
+    size_t struct_size_bytes; /* of proto_NAME_t */
 } proto_message_t;
 
 /* The table of `kind`, or NULL if it is not in the list. */
