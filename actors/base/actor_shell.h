@@ -47,7 +47,7 @@ typedef struct {
     size_t post_size_bytes;          /* of the queue of actor_shell_post(); 0 = 8 MiB */
     bool allow_remote;               /* permit endpoints beyond ipc:// and loopback */
     bool heartbeats_to_core;         /* the core also gets each HEARTBEAT (supervisor) */
-    void *zmq_context;               /* lent, for inproc:// within a process; NULL = one of its own */
+    void *zmq_context;               /* lent, for inproc:// in one process; NULL = its own */
 } actor_shell_options_t;
 
 /* Opens the sockets (the binder's endpoint may hold ":*"; see actor_shell_endpoint).
