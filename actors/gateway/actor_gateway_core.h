@@ -1,0 +1,57 @@
+/* actor_gateway_core.h - the gateway's logic: every choice that is open, and how it ends.
+ *
+ * Owns the table of open choices, the ids that name them to the scheduler, and the clients'
+ * deadlines.  It starts after parsing: HTTP, JSON, templates and tokens' text are the shell's.  A
+ * pure core (actor_core.h): no clock, socket, thread or allocation after new.
+ *
+ * Each HTTP_REQUEST gets exactly one HTTP_END, whatever happens and in whatever order; HTTP_TOKENS
+ * come before it, without gap or double.  One request id names one choice of one exchange. */
+#ifndef ACTOR_GATEWAY_CORE_H
+#define ACTOR_GATEWAY_CORE_H
+
+#include <stdbool.h>
+
+#include "actor_core.h"
+
+typedef struct actor_gateway_core actor_gateway_core_t; /* opaque */
+
+enum {
+    ACTOR_GATEWAY_CHOICE_COUNT_MAX = 4096, /* no core may be asked for more */
+};
+
+typedef struct {
+    uint64_t epoch;             /* of this gateway: request ids of two epochs never meet */
+    uint32_t choice_count_max;  /* open at once, 1..ACTOR_GATEWAY_CHOICE_COUNT_MAX */
+    uint64_t finish_timeout_ns; /* how long a FINISH may stay unanswered; 0 = 10 s */
+} actor_gateway_core_options_t;
+
+/* Allocates everything the core will ever need.  The caller owns *out_p. */
+MUST_CHECK proto_status_t actor_gateway_core_new(const actor_gateway_core_options_t *options,
+                                                 actor_gateway_core_t **out_p);
+/* Frees the core and sets *self_p to NULL; does nothing if it is NULL already. */
+void actor_gateway_core_destroy(actor_gateway_core_t **self_p);
+
+/* How a harness runs it.  Never NULL, never freed. */
+const actor_core_ops_t *actor_gateway_core_ops(void);
+
+/* What the scheduler last said of the model; its texts and key are copies that live as long as
+ * the core.  NULL while no scheduler is attached or it has no executor. */
+const proto_model_info_t *actor_gateway_core_model(const actor_gateway_core_t *self);
+
+/* The last LOAD; zeroes if none came from the scheduler that is attached. */
+const proto_load_t *actor_gateway_core_load(const actor_gateway_core_t *self);
+
+typedef struct {
+    bool ready;               /* a scheduler and an executor are attached, and no drain */
+    bool draining;            /* nothing new is admitted */
+    uint32_t open_count;      /* choices without their HTTP_END */
+    uint64_t submitted_count; /* choices sent to a scheduler */
+    uint64_t ended_count;     /* HTTP_ENDs given */
+    uint64_t gap_count;       /* choices lost to a hole in their tokens */
+    uint64_t ignored_count;   /* late, double or misshapen inputs */
+    const char *detail;       /* what is missing; "" when ready */
+} actor_gateway_core_state_t;
+
+actor_gateway_core_state_t actor_gateway_core_state(const actor_gateway_core_t *self);
+
+#endif
