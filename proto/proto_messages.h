@@ -253,7 +253,8 @@ enum {
     FIELD(bias_ids, BIN, PROTO_BIAS_MAX * 4, OPEN, "logit_bias: token ids, i32 little endian")     \
     FIELD(bias_values, BIN, PROTO_BIAS_MAX * 4, OPEN, "logit_bias: f32 little endian")             \
     FIELD(prompt_length, U32, PROTO_TOKENS_MAX, OPEN, "tokens before generation; penalties and "   \
-                                                      "the draws' positions count from it")
+                                                      "the draws' positions count from it")        \
+    FIELD(page_salt, BIN, 64, PRIVATE, "salt of the page hashes; also for pages of answers")
 #define PROTO_FIELDS_load(FIELD)                                                                   \
     FIELD(running, U32, PROTO_ROWS_MAX, OPEN, "requests with a slot")                              \
     FIELD(waiting, U32, 1 << 20, OPEN, "requests without")                                         \
