@@ -93,6 +93,8 @@ const char *proto_log_kind_name(proto_log_kind_t kind);
 
 /* CRC-32C (Castagnoli) of `data`, continued from `crc` (0 to begin). */
 uint32_t proto_crc32c(uint32_t crc, const void *data, size_t size_bytes);
+/* The same without special instructions, for comparison. */
+uint32_t proto_crc32c_portable(uint32_t crc, const void *data, size_t size_bytes);
 
 /* 64-bit hash of the message tables: equal for builds that encode alike. */
 uint64_t proto_schema_hash(void);

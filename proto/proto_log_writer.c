@@ -1,0 +1,376 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "proto_log.h"
+#include "proto_log_file.h"
+#include "proto_require.h"
+
+enum {
+    BUFFER_SIZE = 64 * 1024, /* bytes; a larger record goes to the file by itself */
+    FLUSH_AGE_NS = 10 * 1000 * 1000,
+    FILE_NAME_SIZE = PROTO_NAME_SIZE_BYTES + 40,
+};
+
+#define SEGMENT_SIZE_DEFAULT (UINT64_C(256) * 1024 * 1024)
+#define SEGMENT_AGE_DEFAULT_NS (UINT64_C(600) * 1000000000)
+
+struct proto_log_writer {
+    int directory_fd;
+    int fd; /* of the segment; -1 = none */
+    const proto_clock_t *clock;
+    proto_log_header_t header; /* of the segment; fixed fields are filled at the start */
+    uint64_t segment_size_max;
+    uint64_t segment_age_max_ns;
+    uint32_t segment_count_max;
+    uint32_t next_segment_index;
+    uint64_t segment_begin_ns; /* caller's time at its first record */
+    uint64_t file_size_bytes;  /* whole records; what lies beyond is cut off */
+    uint64_t lost_pending;     /* dropped and not yet reported by a DROP record */
+    uint64_t waiting_begin_ns; /* when the oldest waiting record came */
+    uint64_t waiting_count;
+    size_t waiting_bytes;
+    proto_log_counts_t counts;
+    uint8_t *buffer; /* BUFFER_SIZE */
+    uint8_t *large;  /* for records that do not fit the buffer; made when first needed */
+    size_t large_capacity_bytes;
+};
+
+static void
+copy_text(char *out, size_t out_size_bytes, const char *text)
+{
+    (void)snprintf(out, out_size_bytes, "%s", text != NULL ? text : "");
+}
+
+/* One line of a small file of the kernel; "" if there is none. */
+static void
+read_line(const char *path, char *out, size_t out_size_bytes)
+{
+    out[0] = '\0';
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        return;
+    }
+    ssize_t size = read(fd, out, out_size_bytes - 1);
+    (void)close(fd);
+    out[size > 0 ? size : 0] = '\0';
+    out[strcspn(out, "\n")] = '\0';
+}
+
+static bool
+name_is_valid(const char *name)
+{
+    size_t length = strlen(name);
+    return length > 0 && length < PROTO_NAME_SIZE_BYTES &&
+           strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789-") == length;
+}
+
+proto_status_t
+proto_log_writer_open(const proto_log_options_t *options, proto_log_writer_t **out_p)
+{
+    require(options != NULL);
+    require(options->directory != NULL);
+    require(options->name != NULL);
+    require(out_p != NULL);
+    if (!name_is_valid(options->name)) {
+        return STATUS_ERR_INVALID; /* it becomes a part of file names */
+    }
+    proto_status_t status = STATUS_ERR_NO_MEMORY;
+    proto_log_writer_t *self = calloc(1, sizeof *self);
+    if (self == NULL) {
+        return status;
+    }
+    self->buffer = malloc(BUFFER_SIZE);
+    if (self->buffer == NULL) {
+        goto err_free;
+    }
+    self->fd = -1;
+    self->directory_fd = open(options->directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (self->directory_fd < 0) {
+        status = STATUS_ERR_IO;
+        goto err_free;
+    }
+    self->clock = options->clock != NULL ? options->clock : proto_clock_system();
+    self->segment_size_max =
+        options->segment_size_max != 0 ? options->segment_size_max : SEGMENT_SIZE_DEFAULT;
+    self->segment_age_max_ns =
+        options->segment_age_max_ns != 0 ? options->segment_age_max_ns : SEGMENT_AGE_DEFAULT_NS;
+    self->segment_count_max = options->segment_count_max;
+    self->header.version = PROTO_LOG_VERSION;
+    self->header.epoch = options->epoch;
+    self->header.role = options->role;
+    self->header.schema_version = PROTO_SCHEMA_VERSION;
+    self->header.schema_hash = proto_schema_hash();
+    self->header.config_digest = options->config_digest;
+    copy_text(self->header.name, sizeof self->header.name, options->name);
+    copy_text(self->header.build, sizeof self->header.build, options->build);
+    copy_text(self->header.model, sizeof self->header.model, options->model);
+    read_line("/proc/sys/kernel/hostname", self->header.host, sizeof self->header.host);
+    read_line("/proc/sys/kernel/random/boot_id", self->header.boot, sizeof self->header.boot);
+    *out_p = self;
+    return STATUS_OK;
+
+err_free:
+    free(self->buffer);
+    free(self);
+    return status;
+}
+
+void
+proto_log_writer_close(proto_log_writer_t **self_p)
+{
+    require(self_p != NULL);
+    proto_log_writer_t *self = *self_p;
+    if (self == NULL) {
+        return;
+    }
+    (void)!proto_log_writer_flush(self);
+    if (self->fd >= 0) {
+        (void)close(self->fd);
+    }
+    (void)close(self->directory_fd);
+    free(self->large);
+    free(self->buffer);
+    free(self);
+    *self_p = NULL;
+}
+
+static proto_status_t
+failed(proto_log_writer_t *self)
+{
+    self->counts.last_errno = errno;
+    return STATUS_ERR_IO;
+}
+
+/* Writes all or nothing: after a failure the file ends where it ended before. */
+static proto_status_t
+write_whole(proto_log_writer_t *self, const uint8_t *data, size_t size_bytes)
+{
+    size_t at = 0;
+    while (at < size_bytes) {
+        ssize_t written =
+            pwrite(self->fd, data + at, size_bytes - at, (off_t)(self->file_size_bytes + at));
+        if (written < 0 && errno == EINTR) {
+            continue;
+        }
+        if (written <= 0) {
+            proto_status_t status = failed(self);
+            (void)!ftruncate(self->fd, (off_t)self->file_size_bytes);
+            return status;
+        }
+        at += (size_t)written;
+    }
+    self->file_size_bytes += size_bytes;
+    self->counts.bytes += size_bytes;
+    return STATUS_OK;
+}
+
+static void
+segment_name(const proto_log_writer_t *self, uint32_t index, char out[FILE_NAME_SIZE])
+{
+    (void)snprintf(out, FILE_NAME_SIZE, "%s.%016" PRIx64 ".%06" PRIu32 ".alog", self->header.name,
+                   self->header.epoch, index);
+}
+
+/* Begins the next segment; a name that is taken (an earlier writer of this epoch) is passed over.
+ */
+static proto_status_t
+open_segment(proto_log_writer_t *self, uint64_t first_sequence, uint64_t now_ns)
+{
+    char name[FILE_NAME_SIZE];
+    int fd = -1;
+    uint32_t index = self->next_segment_index;
+    do {
+        segment_name(self, index, name);
+        fd = openat(self->directory_fd, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+        index++;
+    } while (fd < 0 && errno == EEXIST && index < 1000000);
+    if (fd < 0) {
+        return failed(self);
+    }
+    if (self->fd >= 0) {
+        (void)close(self->fd);
+    }
+    self->fd = fd;
+    self->file_size_bytes = 0;
+    self->segment_begin_ns = now_ns;
+    self->next_segment_index = index;
+    self->header.segment_index = index - 1;
+    self->header.first_sequence = first_sequence;
+    self->header.time_ns = proto_clock_monotonic_ns(self->clock);
+    self->header.realtime_ns = proto_clock_realtime_ns(self->clock);
+    if (getrandom(self->header.segment_id, sizeof self->header.segment_id, 0) < 0) {
+        memset(self->header.segment_id, 0, sizeof self->header.segment_id);
+    }
+    uint8_t page[PROTO_LOG_HEADER_SIZE_BYTES];
+    proto_log_header_encode(&self->header, page);
+    proto_status_t status = write_whole(self, page, sizeof page);
+    if (status != STATUS_OK) {
+        (void)close(self->fd);
+        (void)unlinkat(self->directory_fd, name, 0);
+        self->fd = -1;
+        self->next_segment_index = index - 1;
+        return status;
+    }
+    self->counts.segments++;
+    if (self->segment_count_max > 0 && index > self->segment_count_max) {
+        segment_name(self, index - 1 - self->segment_count_max, name);
+        (void)unlinkat(self->directory_fd, name, 0);
+    }
+    return STATUS_OK;
+}
+
+proto_status_t
+proto_log_writer_flush(proto_log_writer_t *self)
+{
+    if (self->waiting_bytes == 0) {
+        return STATUS_OK;
+    }
+    require(self->fd >= 0);
+    proto_status_t status = write_whole(self, self->buffer, self->waiting_bytes);
+    if (status != STATUS_OK) {
+        self->lost_pending += self->waiting_count;
+        self->counts.dropped += self->waiting_count;
+        self->counts.records -= self->waiting_count;
+    }
+    self->waiting_bytes = 0;
+    self->waiting_count = 0;
+    return status;
+}
+
+/* Room for a record larger than the buffer. */
+static uint8_t *
+large_room(proto_log_writer_t *self, size_t size_bytes)
+{
+    if (size_bytes > self->large_capacity_bytes) {
+        uint8_t *room = realloc(self->large, size_bytes);
+        if (room == NULL) {
+            return NULL;
+        }
+        self->large = room;
+        self->large_capacity_bytes = size_bytes;
+    }
+    return self->large;
+}
+
+static proto_status_t
+append_large(proto_log_writer_t *self, const proto_log_record_t *record, size_t size_bytes)
+{
+    proto_status_t status = proto_log_writer_flush(self);
+    uint8_t *room = large_room(self, size_bytes);
+    if (room == NULL) {
+        status = STATUS_ERR_NO_MEMORY;
+    }
+    if (status == STATUS_OK) {
+        proto_log_record_encode(record, true, room);
+        status = write_whole(self, room, size_bytes);
+    }
+    if (status != STATUS_OK) {
+        self->lost_pending++;
+        self->counts.dropped++;
+        return status;
+    }
+    self->counts.records++;
+    return STATUS_OK;
+}
+
+static proto_status_t
+append_small(proto_log_writer_t *self, const proto_log_record_t *record, size_t size_bytes,
+             uint64_t now_ns)
+{
+    proto_status_t status = STATUS_OK;
+    if (self->waiting_bytes + size_bytes > BUFFER_SIZE) {
+        status = proto_log_writer_flush(self);
+    }
+    if (self->waiting_bytes == 0) {
+        self->waiting_begin_ns = now_ns;
+    }
+    proto_log_record_encode(record, true, self->buffer + self->waiting_bytes);
+    self->waiting_bytes += size_bytes;
+    self->waiting_count++;
+    self->counts.records++;
+    return status;
+}
+
+/* Tells readers of the file what is missing at this place. */
+static proto_status_t
+report_lost(proto_log_writer_t *self, const proto_log_record_t *next, uint64_t now_ns)
+{
+    proto_log_record_t drop = {
+        .kind = PROTO_LOG_DROP,
+        .sequence = next->sequence,
+        .time_ns = next->time_ns,
+        .part_count = 1,
+        .parts = {{(const uint8_t *)&self->lost_pending, sizeof self->lost_pending}},
+    };
+    proto_status_t status = append_small(self, &drop, proto_log_record_size_bytes(&drop), now_ns);
+    self->lost_pending = 0;
+    return status;
+}
+
+proto_status_t
+proto_log_append(proto_log_writer_t *self, const proto_log_record_t *record, uint64_t now_ns)
+{
+    size_t size_bytes = proto_log_record_size_bytes(record);
+    if (size_bytes > PROTO_LOG_RECORD_SIZE_MAX) {
+        self->lost_pending++;
+        self->counts.dropped++;
+        return STATUS_ERR_TOO_LARGE;
+    }
+    proto_status_t status = STATUS_OK;
+    uint64_t size_after = self->file_size_bytes + self->waiting_bytes + size_bytes;
+    bool roll = self->fd < 0 || size_after > self->segment_size_max ||
+                now_ns - self->segment_begin_ns > self->segment_age_max_ns;
+    bool fresh = self->fd >= 0 && self->waiting_bytes == 0 &&
+                 self->file_size_bytes == PROTO_LOG_HEADER_SIZE_BYTES;
+    if (roll && !fresh) {
+        status = proto_log_writer_flush(self);
+        if (status == STATUS_OK) {
+            status = open_segment(self, record->sequence, now_ns);
+        }
+        if (self->fd < 0) {
+            self->lost_pending++;
+            self->counts.dropped++;
+            return status;
+        }
+    }
+    if (self->lost_pending > 0) {
+        proto_status_t reported = report_lost(self, record, now_ns);
+        status = status == STATUS_OK ? reported : status;
+    }
+    proto_status_t appended = size_bytes > BUFFER_SIZE
+                                  ? append_large(self, record, size_bytes)
+                                  : append_small(self, record, size_bytes, now_ns);
+    status = status == STATUS_OK ? appended : status;
+    proto_status_t polled = proto_log_writer_poll(self, now_ns);
+    return status == STATUS_OK ? polled : status;
+}
+
+proto_status_t
+proto_log_writer_poll(proto_log_writer_t *self, uint64_t now_ns)
+{
+    bool due = self->waiting_bytes > 0 && now_ns - self->waiting_begin_ns >= FLUSH_AGE_NS;
+    return due ? proto_log_writer_flush(self) : STATUS_OK;
+}
+
+proto_status_t
+proto_log_writer_sync(proto_log_writer_t *self)
+{
+    proto_status_t status = proto_log_writer_flush(self);
+    if (status == STATUS_OK && self->fd >= 0 && fdatasync(self->fd) != 0) {
+        status = failed(self);
+    }
+    return status;
+}
+
+void
+proto_log_writer_counts(const proto_log_writer_t *self, proto_log_counts_t *out)
+{
+    *out = self->counts;
+}
