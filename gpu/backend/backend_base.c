@@ -1,0 +1,162 @@
+/* What all nodes share: lifecycle order, refusals, inherited capture. */
+#include "backend_base.h"
+
+#include <stddef.h>
+
+#include "proto_require.h"
+
+void
+backend_destroy(backend_t **self_p)
+{
+    require(self_p != NULL);
+    backend_t *self = *self_p;
+    if (self == NULL) {
+        return;
+    }
+    for (uint32_t i = 0; i < self->child_count; i++) {
+        backend_destroy(&self->children[i]);
+    }
+    self->vtable->destroy(self);
+    *self_p = NULL;
+}
+
+static proto_status_t
+validate_tree(const backend_t *self, const cache_pool_t *pool)
+{
+    for (uint32_t i = 0; i < self->child_count; i++) {
+        proto_status_t status = validate_tree(self->children[i], pool);
+        if (status != STATUS_OK) {
+            return status;
+        }
+    }
+    return self->vtable->validate_cache_pool(self, pool);
+}
+
+static proto_status_t
+publish_tree(backend_t *self, const cache_pool_t *pool)
+{
+    for (uint32_t i = 0; i < self->child_count; i++) {
+        proto_status_t status = publish_tree(self->children[i], pool);
+        if (status != STATUS_OK) {
+            return status;
+        }
+    }
+    proto_status_t status = self->vtable->publish_cache_pool(self, pool);
+    if (status != STATUS_OK) {
+        return status;
+    }
+    self->pool = *pool;
+    self->is_bound = true;
+    self->has_graph_state = false;
+    return STATUS_OK;
+}
+
+proto_status_t
+backend_set_cache_pool(backend_t *self, const cache_pool_t *pool)
+{
+    require(self != NULL);
+    require(pool != NULL);
+    proto_status_t status = validate_tree(self, pool);
+    if (status != STATUS_OK) {
+        return status;
+    }
+    return publish_tree(self, pool);
+}
+
+proto_status_t
+backend_init_cuda_graph_state(backend_t *self)
+{
+    require(self->is_bound);
+    for (uint32_t i = 0; i < self->child_count; i++) {
+        proto_status_t status = backend_init_cuda_graph_state(self->children[i]);
+        if (status != STATUS_OK) {
+            return status;
+        }
+    }
+    proto_status_t status = self->vtable->init_cuda_graph_state(self);
+    self->has_graph_state = status == STATUS_OK;
+    return status;
+}
+
+proto_status_t
+backend_init_forward_metadata(backend_t *self, const backend_extend_t *extend)
+{
+    require(self->has_graph_state);
+    bool is_complete =
+        extend->tables != NULL && extend->extend_seq_lens != NULL &&
+        extend->extend_prefix_lens != NULL && extend->extend_cu_lens != NULL &&
+        extend->extend_seq_lens_host != NULL && extend->extend_prefix_lens_host != NULL &&
+        extend->extend_replay_lens_host != NULL && extend->extend_prompt_lens_host != NULL &&
+        extend->request_slots != NULL && extend->seq_lens != NULL;
+    if (extend->mode == BACKEND_MODE_DECODE || !is_complete || extend->bs > self->options.bs_max ||
+        extend->num_extends > extend->bs) {
+        return STATUS_ERR_INVALID;
+    }
+    return self->vtable->init_forward_metadata(self, extend);
+}
+
+proto_status_t
+backend_refresh_decode_metadata(backend_t *self, const backend_refresh_t *refresh)
+{
+    require(self->has_graph_state);
+    if (refresh->mode != BACKEND_MODE_DECODE || refresh->tables == NULL ||
+        refresh->request_slots == NULL || refresh->seq_lens == NULL || refresh->bs == 0 ||
+        refresh->bs > self->options.bs_max || refresh->actual_bs > refresh->bs) {
+        return STATUS_ERR_INVALID;
+    }
+    return self->vtable->refresh_decode_metadata(self, refresh);
+}
+
+proto_status_t
+backend_capture_forward_metadata(backend_t *self, uint32_t bs, const int32_t *request_slots,
+                                 const int32_t *seq_lens, const backend_tables_t *placeholder)
+{
+    backend_refresh_t refresh = {
+        .bs = bs,
+        .actual_bs = 0,
+        .request_slots = request_slots,
+        .seq_lens = seq_lens,
+        .mode = BACKEND_MODE_DECODE,
+        .tables = placeholder,
+        .num_extends = 0,
+        .for_graph_replay = true,
+    };
+    if (self->vtable->capture_forward_metadata != NULL) {
+        return self->vtable->capture_forward_metadata(self, &refresh);
+    }
+    return backend_refresh_decode_metadata(self, &refresh);
+}
+
+void
+backend_forward(backend_t *self, const backend_forward_t *forward)
+{
+    require(forward->layer < self->pool.layer_count);
+    self->vtable->forward(self, forward);
+}
+
+const int32_t *
+backend_write_locations(const backend_t *self, uint32_t layer, backend_mode_t mode)
+{
+    require(layer < self->pool.layer_count);
+    return self->vtable->write_locations(self, layer, mode);
+}
+
+void
+backend_visit_decode_slot(const backend_t *self, uint32_t bs, backend_visit_fn visit, void *context)
+{
+    for (uint32_t i = 0; i < self->child_count; i++) {
+        backend_visit_decode_slot(self->children[i], bs, visit, context);
+    }
+    self->vtable->visit_decode_slot(self, bs, visit, context);
+}
+
+proto_status_t
+backend_reject_bounded_replay(const backend_extend_t *extend)
+{
+    for (uint32_t i = 0; i < extend->num_extends; i++) {
+        if (extend->extend_replay_lens_host[i] != 0) {
+            return STATUS_ERR_INVALID;
+        }
+    }
+    return STATUS_OK;
+}

@@ -1,0 +1,96 @@
+/* Arena and pools. */
+#include "cache_pool.h"
+
+#include <stdlib.h>
+
+#include "proto_require.h"
+
+struct cache_arena {
+    device_t *device;
+    void *memory;
+};
+
+proto_status_t
+cache_arena_new(device_t *device, const cache_plan_t *plan, cache_arena_t **out_p)
+{
+    require(cache_plan_arena_bytes(plan) > 0);
+    cache_arena_t *self = calloc(1, sizeof *self);
+    if (self == NULL) {
+        return STATUS_ERR_NO_MEMORY;
+    }
+    self->device = device;
+    proto_status_t status =
+        device_alloc(device, DEVICE_MEMORY_DEVICE, cache_plan_arena_bytes(plan), &self->memory);
+    if (status != STATUS_OK) {
+        free(self);
+        return status;
+    }
+    *out_p = self;
+    return STATUS_OK;
+}
+
+void
+cache_arena_destroy(cache_arena_t **self_p)
+{
+    require(self_p != NULL);
+    if (*self_p == NULL) {
+        return;
+    }
+    device_release((*self_p)->device, DEVICE_MEMORY_DEVICE, &(*self_p)->memory);
+    free(*self_p);
+    *self_p = NULL;
+}
+
+uint8_t *
+cache_arena_memory(const cache_arena_t *self)
+{
+    return self->memory;
+}
+
+proto_status_t
+cache_pool_init(cache_pool_t *self, const cache_plan_t *plan, const cache_arena_t *arena,
+                uint32_t first_layer, uint32_t layer_count)
+{
+    uint32_t layers_seen = 0;
+    for (uint32_t i = 0; i < cache_plan_field_count(plan); i++) {
+        uint32_t count = cache_plan_field(plan, i)->layer + 1;
+        layers_seen = count > layers_seen ? count : layers_seen;
+    }
+    if (layer_count == 0 || first_layer > layers_seen || layer_count > layers_seen - first_layer) {
+        return STATUS_ERR_INVALID;
+    }
+    self->plan = plan;
+    self->memory = arena->memory;
+    self->first_layer = first_layer;
+    self->layer_count = layer_count;
+    return STATUS_OK;
+}
+
+proto_status_t
+cache_pool_field(const cache_pool_t *self, uint32_t layer, cache_field_name_t name,
+                 cache_field_view_t *out)
+{
+    require(layer < self->layer_count);
+    uint32_t index = 0;
+    proto_status_t status = cache_plan_find(self->plan, self->first_layer + layer, name, &index);
+    if (status != STATUS_OK) {
+        return status;
+    }
+    const cache_field_t *field = cache_plan_field(self->plan, index);
+    cache_place_t place = cache_plan_place(self->plan, index);
+    out->pages = self->memory + place.page0_offset_bytes;
+    out->stride_bytes = place.stride_bytes;
+    out->rows = field->rows;
+    out->heads = field->heads;
+    out->head_dim = field->head_dim;
+    out->dtype = field->dtype;
+    out->group = field->group;
+    return STATUS_OK;
+}
+
+bool
+cache_pool_same_geometry(const cache_pool_t *a, const cache_pool_t *b)
+{
+    return a->first_layer == b->first_layer && a->layer_count == b->layer_count &&
+           cache_plan_same_geometry(a->plan, b->plan);
+}

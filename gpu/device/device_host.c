@@ -1,0 +1,241 @@
+/* The host device: memory, pools, capture. */
+#include "device_host.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "device_host_private.h"
+#include "proto_require.h"
+
+/* What stands in front of an allocation; one alignment unit. */
+typedef struct {
+    size_t mapped_bytes;
+} allocation_t;
+
+bool
+device_host_in_capture(device_t *base)
+{
+    host_device_t *device = (host_device_t *)base;
+    if (atomic_load_explicit(&device->capture_count, memory_order_relaxed) == 0) {
+        return false;
+    }
+    atomic_store(&device->capture_spoilt, true);
+    return true;
+}
+
+/* Anonymous mappings are zeroed and become resident page by page: an arena that is sized for the
+ * worst case costs only what is used. */
+static proto_status_t
+host_alloc(device_t *base, device_memory_t kind, size_t size_bytes, void **out_p)
+{
+    (void)kind;
+    if (device_host_in_capture(base)) {
+        return STATUS_ERR_CAPTURE;
+    }
+    if (size_bytes > SIZE_MAX / 2) {
+        return STATUS_ERR_NO_MEMORY;
+    }
+    size_t mapped_bytes = size_bytes + DEVICE_MEMORY_ALIGN;
+    void *mapped = mmap(NULL, mapped_bytes, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (mapped == MAP_FAILED) {
+        return STATUS_ERR_NO_MEMORY;
+    }
+    ((allocation_t *)mapped)->mapped_bytes = mapped_bytes;
+    *out_p = (uint8_t *)mapped + DEVICE_MEMORY_ALIGN;
+    return STATUS_OK;
+}
+
+static proto_status_t
+host_release(device_t *base, device_memory_t kind, void *memory)
+{
+    (void)kind;
+    if (device_host_in_capture(base)) {
+        return STATUS_ERR_CAPTURE;
+    }
+    allocation_t *allocation = (allocation_t *)(void *)((uint8_t *)memory - DEVICE_MEMORY_ALIGN);
+    require(munmap(allocation, allocation->mapped_bytes) == 0);
+    return STATUS_OK;
+}
+
+static proto_status_t
+host_pool_new(device_t *base, size_t size_bytes, device_pool_t **out_p)
+{
+    if (device_host_in_capture(base)) {
+        return STATUS_ERR_CAPTURE;
+    }
+    device_pool_t *self = calloc(1, sizeof *self);
+    if (self == NULL) {
+        return STATUS_ERR_NO_MEMORY;
+    }
+    self->part.device = base;
+    self->size_bytes = size_bytes;
+    proto_status_t status = host_alloc(base, DEVICE_MEMORY_DEVICE, size_bytes, &self->memory);
+    if (status != STATUS_OK) {
+        free(self);
+        return status;
+    }
+    *out_p = self;
+    return STATUS_OK;
+}
+
+static void
+host_pool_destroy(device_pool_t *self)
+{
+    require(host_release(self->part.device, DEVICE_MEMORY_DEVICE, self->memory) == STATUS_OK);
+    free(self);
+}
+
+static void *
+host_pool_memory(const device_pool_t *self, size_t *size_bytes)
+{
+    *size_bytes = self->size_bytes;
+    return self->memory;
+}
+
+static proto_status_t
+host_capture_begin(device_stream_t *stream, device_pool_t *pool)
+{
+    host_device_t *device = (host_device_t *)stream->part.device;
+    if (stream->capture != NULL) {
+        atomic_store(&device->capture_spoilt, true);
+        return STATUS_ERR_CAPTURE;
+    }
+    device_graph_t *graph = calloc(1, sizeof *graph);
+    if (graph == NULL) {
+        return STATUS_ERR_NO_MEMORY;
+    }
+    graph->commands = aligned_alloc(64, 256 * sizeof *graph->commands);
+    if (graph->commands == NULL) {
+        free(graph);
+        return STATUS_ERR_NO_MEMORY;
+    }
+    graph->capacity = 256;
+    graph->part.device = &device->base;
+    graph->pool = pool;
+    stream->capture = graph;
+    if (atomic_fetch_add(&device->capture_count, 1) == 0) {
+        atomic_store(&device->capture_spoilt, false);
+    }
+    return STATUS_OK;
+}
+
+static void
+host_graph_destroy(device_graph_t *self)
+{
+    if (self->pool->last == self) {
+        self->pool->last = NULL;
+    }
+    free(self->list);
+    free(self->commands);
+    free(self);
+}
+
+static proto_status_t
+host_capture_end(device_stream_t *stream, device_graph_t **out_p)
+{
+    host_device_t *device = (host_device_t *)stream->part.device;
+    device_graph_t *graph = stream->capture;
+    if (graph == NULL) {
+        return STATUS_ERR_CAPTURE;
+    }
+    stream->capture = NULL;
+    (void)atomic_fetch_sub(&device->capture_count, 1);
+    if (atomic_load(&device->capture_spoilt)) {
+        host_graph_destroy(graph);
+        return STATUS_ERR_CAPTURE;
+    }
+    graph->list = calloc(graph->count + 1, sizeof *graph->list);
+    if (graph->list == NULL) {
+        host_graph_destroy(graph);
+        return STATUS_ERR_NO_MEMORY;
+    }
+    for (uint32_t i = 0; i < graph->count; i++) {
+        graph->list[i].fn = graph->commands[i].function;
+        graph->list[i].args = graph->commands[i].u.args;
+    }
+    *out_p = graph;
+    return STATUS_OK;
+}
+
+static proto_status_t
+host_graph_replay(device_graph_t *graph, device_stream_t *stream)
+{
+    if (device_host_in_capture(graph->part.device)) {
+        return STATUS_ERR_CAPTURE;
+    }
+    command_t *command = device_host_push(stream);
+    command->kind = COMMAND_GRAPH;
+    command->u.graph = graph;
+    device_host_commit(stream);
+    return STATUS_OK;
+}
+
+static uint32_t
+host_graph_launch_count(const device_graph_t *self)
+{
+    return self->count;
+}
+
+static void
+host_destroy(device_t *base)
+{
+    free(base);
+}
+
+static const device_weight_vtable_t host_weights = {
+    .size_bytes = device_host_weight_size_bytes,
+    .load = device_host_weight_load,
+};
+
+static const device_vtable_t host_vtable = {
+    .destroy = host_destroy,
+    .alloc = host_alloc,
+    .release = host_release,
+    .stream_new = device_host_stream_new,
+    .stream_destroy = device_host_stream_destroy,
+    .stream_synchronize = device_host_stream_synchronize,
+    .stream_check = device_host_stream_check,
+    .stream_wait = device_host_stream_wait,
+    .stream_call = device_host_stream_call,
+    .event_new = device_host_event_new,
+    .event_destroy = device_host_event_destroy,
+    .event_record = device_host_event_record,
+    .event_query = device_host_event_query,
+    .event_synchronize = device_host_event_synchronize,
+    .event_time_ns = device_host_event_time_ns,
+    .pool_new = host_pool_new,
+    .pool_destroy = host_pool_destroy,
+    .pool_memory = host_pool_memory,
+    .capture_begin = host_capture_begin,
+    .capture_end = host_capture_end,
+    .graph_replay = host_graph_replay,
+    .graph_destroy = host_graph_destroy,
+    .graph_launch_count = host_graph_launch_count,
+    .weights = &host_weights,
+};
+
+proto_status_t
+device_host_new(const device_host_options_t *options, device_t **out_p)
+{
+    require(options->thread_count >= 1);
+    require((options->queue_len_max & (options->queue_len_max - 1)) == 0);
+    if (!kern_path_available(options->path) || options->thread_count > KERN_THREADS_MAX) {
+        return STATUS_ERR_CONFIG;
+    }
+    host_device_t *self = calloc(1, sizeof *self);
+    if (self == NULL) {
+        return STATUS_ERR_NO_MEMORY;
+    }
+    self->base.vtable = &host_vtable;
+    self->base.ops = &device_host_ops;
+    self->base.name = "cpu";
+    self->base.worker_count = options->thread_count;
+    self->options = *options;
+    if (options->queue_len_max == 0) {
+        self->options.queue_len_max = DEVICE_QUEUE_LEN_DEFAULT;
+    }
+    *out_p = &self->base;
+    return STATUS_OK;
+}
