@@ -133,7 +133,7 @@ typedef struct {
     file_dtype_t dtype;
     uint32_t rows;
     uint32_t cols;       /* a multiple of the type's block length */
-    const void *data;    /* in the mapping; GGUF: aligned to 32 or more; HF: to the element */
+    const void *data;    /* in the mapping; aligned to 8 or more (GGUF), to the element (HF) */
     uint64_t size_bytes; /* rows * file_dtype_row_size_bytes(dtype, cols) */
 } file_tensor_t;
 

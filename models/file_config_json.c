@@ -1,0 +1,236 @@
+/* The config from config.json and generation_config.json of a Hugging Face folder. */
+#include <inttypes.h>
+
+#include "file_model_internal.h"
+#include "proto_require.h"
+
+typedef struct {
+    const json_t *root;
+    file_error_t error;
+    proto_status_t status; /* sticky */
+} reader_t;
+
+static void
+fail(reader_t *self, proto_status_t status, const char *key, const char *text)
+{
+    if (self->status == STATUS_OK) {
+        self->status = file_error_set(self->error, status, "config.json: '%s' %s", key, text);
+    }
+}
+
+/* A key that is missing or null is the fallback; UINT64_MAX makes it mandatory. */
+static uint32_t
+read_u32(reader_t *self, const json_t *object, const char *key, uint64_t fallback)
+{
+    const json_t *value = json_object_get(object, key);
+    if (value == NULL || json_is_null(value)) {
+        if (fallback == UINT64_MAX) {
+            fail(self, STATUS_ERR_MALFORMED, key, "is missing");
+            return 0;
+        }
+        return (uint32_t)fallback;
+    }
+    if (!json_is_integer(value) || json_integer_value(value) < 0 ||
+        json_integer_value(value) > UINT32_MAX) {
+        fail(self, STATUS_ERR_MALFORMED, key, "must be a whole number");
+        return 0;
+    }
+    return (uint32_t)json_integer_value(value);
+}
+
+static double
+read_f64(reader_t *self, const json_t *object, const char *key, double fallback)
+{
+    const json_t *value = json_object_get(object, key);
+    if (value == NULL || json_is_null(value)) {
+        return fallback;
+    }
+    if (!json_is_number(value)) {
+        fail(self, STATUS_ERR_MALFORMED, key, "must be a number");
+        return fallback;
+    }
+    return json_number_value(value);
+}
+
+static bool
+read_bool(reader_t *self, const char *key, bool fallback)
+{
+    const json_t *value = json_object_get(self->root, key);
+    if (value == NULL || json_is_null(value)) {
+        return fallback;
+    }
+    if (!json_is_boolean(value)) {
+        fail(self, STATUS_ERR_MALFORMED, key, "must be true or false");
+    }
+    return json_is_true(value);
+}
+
+static proto_status_t
+read_arch(const json_t *root, file_config_t *out, file_error_t error)
+{
+    const char *name = json_string_value(json_array_get(json_object_get(root, "architectures"), 0));
+    if (name == NULL) {
+        return file_error_set(error, STATUS_ERR_MALFORMED,
+                              "config.json: 'architectures' must be a list with a name");
+    }
+    out->rope_style = FILE_ROPE_NEOX;
+    if (strcmp(name, "LlamaForCausalLM") == 0) {
+        out->arch = FILE_ARCH_LLAMA;
+    } else if (strcmp(name, "Qwen3ForCausalLM") == 0) {
+        out->arch = FILE_ARCH_QWEN3;
+    } else {
+        return file_error_set(error, STATUS_ERR_UNSUPPORTED,
+                              "architecture '%s' is not supported; supported are "
+                              "LlamaForCausalLM (llama), Qwen3ForCausalLM (qwen3)",
+                              file_printable(name, strlen(name)).text);
+    }
+    return STATUS_OK;
+}
+
+/* Two spellings: "rope_theta" with "rope_scaling", or all in "rope_parameters". */
+static void
+read_rope(reader_t *self, file_config_t *out)
+{
+    const json_t *parameters = json_object_get(self->root, "rope_parameters");
+    const json_t *scaling = json_object_get(self->root, "rope_scaling");
+    const json_t *rope = json_is_object(parameters) ? parameters : scaling;
+    out->rope_theta = read_f64(self, self->root, "rope_theta", 10000.0);
+    out->rope_theta = read_f64(self, parameters, "rope_theta", out->rope_theta);
+    double partial = read_f64(self, self->root, "partial_rotary_factor", 1.0);
+    partial = read_f64(self, parameters, "partial_rotary_factor", partial);
+    out->rope_scaling_factor = 1.0;
+    if (!(partial > 0 && partial <= 1)) {
+        fail(self, STATUS_ERR_MALFORMED, "partial_rotary_factor", "must be over 0 and at most 1");
+        return;
+    }
+    out->rope_dim = (uint32_t)(partial * (double)out->head_dim);
+    const char *type = json_string_value(json_object_get(rope, "rope_type"));
+    type = type != NULL ? type : json_string_value(json_object_get(rope, "type"));
+    if (rope == NULL || json_is_null(rope) || type == NULL || strcmp(type, "default") == 0) {
+        return;
+    }
+    out->rope_scaling_factor = read_f64(self, rope, "factor", 1.0);
+    if (strcmp(type, "linear") == 0) {
+        out->rope_scaling = FILE_ROPE_SCALING_LINEAR;
+    } else if (strcmp(type, "llama3") == 0) {
+        out->rope_scaling = FILE_ROPE_SCALING_LLAMA3;
+        out->rope_low_freq_factor = read_f64(self, rope, "low_freq_factor", 1.0);
+        out->rope_high_freq_factor = read_f64(self, rope, "high_freq_factor", 4.0);
+        out->rope_original_context_len =
+            read_u32(self, rope, "original_max_position_embeddings", UINT64_MAX);
+    } else {
+        fail(self, STATUS_ERR_UNSUPPORTED, "rope_type",
+             "is not supported; supported are default, linear, llama3");
+    }
+}
+
+/* What would change the arithmetic silently must be refused, not overlooked. */
+static void
+refuse_unsupported(reader_t *self)
+{
+    const char *act = json_string_value(json_object_get(self->root, "hidden_act"));
+    const json_t *layer_types = json_object_get(self->root, "layer_types");
+    const json_t *quantization = json_object_get(self->root, "quantization_config");
+    if (act != NULL && strcmp(act, "silu") != 0) {
+        fail(self, STATUS_ERR_UNSUPPORTED, "hidden_act", "is not supported; supported is silu");
+    }
+    if (read_bool(self, "use_sliding_window", false)) {
+        fail(self, STATUS_ERR_UNSUPPORTED, "use_sliding_window", "is not supported");
+    }
+    if (read_bool(self, "mlp_bias", false)) {
+        fail(self, STATUS_ERR_UNSUPPORTED, "mlp_bias", "is not supported");
+    }
+    if (quantization != NULL && !json_is_null(quantization)) {
+        fail(self, STATUS_ERR_UNSUPPORTED, "quantization_config",
+             "is not supported; use a GGUF for quantised weights");
+    }
+    for (size_t i = 0; i < json_array_size(layer_types); i++) {
+        const char *type = json_string_value(json_array_get(layer_types, i));
+        if (type == NULL || strcmp(type, "full_attention") != 0) {
+            fail(self, STATUS_ERR_UNSUPPORTED, "layer_types",
+                 "has a kind that is not supported; supported is full_attention");
+        }
+    }
+}
+
+static int32_t
+read_one_id(reader_t *self, const json_t *value, const char *key)
+{
+    if (!json_is_integer(value) || json_integer_value(value) < -1 ||
+        json_integer_value(value) >= FILE_VOCAB_SIZE_MAX) {
+        fail(self, STATUS_ERR_MALFORMED, key, "must be a token id or a list of them");
+        return FILE_ID_NONE;
+    }
+    return (int32_t)json_integer_value(value);
+}
+
+/* Returns the first id of a number or list; every one of `eos_token_id` becomes a stop id. */
+static int32_t
+read_id(reader_t *self, const json_t *object, const char *key, file_config_t *stops)
+{
+    const json_t *value = json_object_get(object, key);
+    if (value == NULL || json_is_null(value)) {
+        return FILE_ID_NONE;
+    }
+    if (!json_is_array(value)) {
+        int32_t id = read_one_id(self, value, key);
+        if (stops != NULL) {
+            file_config_add_stop_id(stops, id);
+        }
+        return id;
+    }
+    int32_t first = FILE_ID_NONE;
+    for (size_t i = 0; i < json_array_size(value); i++) {
+        int32_t id = read_one_id(self, json_array_get(value, i), key);
+        first = i == 0 ? id : first;
+        if (stops != NULL) {
+            file_config_add_stop_id(stops, id);
+        }
+    }
+    return first;
+}
+
+static void
+read_sizes(reader_t *self, file_config_t *out)
+{
+    const json_t *root = self->root;
+    out->layer_count = read_u32(self, root, "num_hidden_layers", UINT64_MAX);
+    out->hidden_size = read_u32(self, root, "hidden_size", UINT64_MAX);
+    out->ffn_size = read_u32(self, root, "intermediate_size", UINT64_MAX);
+    out->head_count = read_u32(self, root, "num_attention_heads", UINT64_MAX);
+    out->kv_head_count = read_u32(self, root, "num_key_value_heads", out->head_count);
+    out->vocab_size = read_u32(self, root, "vocab_size", UINT64_MAX);
+    out->context_len = read_u32(self, root, "max_position_embeddings", UINT64_MAX);
+    uint32_t head_dim = out->head_count > 0 ? out->hidden_size / out->head_count : 0;
+    head_dim = out->arch == FILE_ARCH_QWEN3 ? 128 : head_dim; /* the class's own default */
+    out->head_dim = read_u32(self, root, "head_dim", head_dim);
+    out->rms_eps = (float)read_f64(self, root, "rms_norm_eps", 1e-6);
+    out->tied_embeddings = read_bool(self, "tie_word_embeddings", false);
+    out->has_qk_norm = out->arch == FILE_ARCH_QWEN3;
+    out->has_qkv_bias = read_bool(self, "attention_bias", false);
+    out->has_o_bias = out->has_qkv_bias;
+}
+
+proto_status_t
+file_config_from_json(const json_t *config, const json_t *generation, file_config_t *out,
+                      file_error_t error)
+{
+    if (!json_is_object(config) || (generation != NULL && !json_is_object(generation))) {
+        return file_error_set(error, STATUS_ERR_MALFORMED,
+                              "config.json and generation_config.json must be JSON objects");
+    }
+    proto_status_t status = read_arch(config, out, error);
+    if (status != STATUS_OK) {
+        return status;
+    }
+    reader_t reader = {config, error, STATUS_OK};
+    read_sizes(&reader, out);
+    read_rope(&reader, out);
+    refuse_unsupported(&reader);
+    out->bos_id = read_id(&reader, config, "bos_token_id", NULL);
+    out->pad_id = read_id(&reader, config, "pad_token_id", NULL);
+    out->eos_id = read_id(&reader, config, "eos_token_id", out);
+    int32_t eos_id = read_id(&reader, generation, "eos_token_id", out);
+    out->eos_id = eos_id != FILE_ID_NONE ? eos_id : out->eos_id;
+    return reader.status;
+}

@@ -1,0 +1,96 @@
+/* The fingerprint of a checkpoint: everything that shapes the computation, and samples of the
+ * weights. */
+#include <sodium.h>
+
+#include "file_model_internal.h"
+#include "proto_require.h"
+
+enum { SAMPLE_SIZE_BYTES = 4096 };
+
+static void
+hash_u64(crypto_generichash_state *state, uint64_t value)
+{
+    uint8_t bytes[8];
+    for (uint32_t i = 0; i < 8; i++) {
+        bytes[i] = (uint8_t)(value >> (8 * i));
+    }
+    (void)crypto_generichash_update(state, bytes, sizeof bytes);
+}
+
+static void
+hash_f64(crypto_generichash_state *state, double value)
+{
+    uint64_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    hash_u64(state, bits);
+}
+
+static void
+hash_config(crypto_generichash_state *state, const file_config_t *config)
+{
+    const uint64_t numbers[] = {
+        config->arch,
+        config->layer_count,
+        config->hidden_size,
+        config->ffn_size,
+        config->head_count,
+        config->kv_head_count,
+        config->head_dim,
+        config->vocab_size,
+        config->context_len,
+        config->rope_dim,
+        config->rope_style,
+        config->rope_scaling,
+        config->rope_original_context_len,
+        config->tied_embeddings,
+        config->has_qk_norm,
+        config->has_qkv_bias,
+        config->has_o_bias,
+    };
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        hash_u64(state, numbers[i]);
+    }
+    hash_f64(state, config->rope_theta);
+    hash_f64(state, config->rope_scaling_factor);
+    hash_f64(state, config->rope_low_freq_factor);
+    hash_f64(state, config->rope_high_freq_factor);
+    hash_f64(state, (double)config->rms_eps);
+}
+
+static void
+hash_tensor(crypto_generichash_state *state, const file_tensor_t *tensor)
+{
+    hash_u64(state, tensor->dtype);
+    hash_u64(state, tensor->rows);
+    hash_u64(state, tensor->cols);
+    hash_u64(state, tensor->size_bytes);
+    const uint8_t *bytes = tensor->data;
+    uint64_t size_bytes = tensor->size_bytes;
+    if (size_bytes <= 3 * SAMPLE_SIZE_BYTES) {
+        (void)crypto_generichash_update(state, bytes, size_bytes);
+        return;
+    }
+    (void)crypto_generichash_update(state, bytes, SAMPLE_SIZE_BYTES);
+    (void)crypto_generichash_update(state, bytes + size_bytes / 2, SAMPLE_SIZE_BYTES);
+    (void)crypto_generichash_update(state, bytes + size_bytes - SAMPLE_SIZE_BYTES,
+                                    SAMPLE_SIZE_BYTES);
+}
+
+void
+file_model_compute_digest(file_model_t *self)
+{
+    static const char VERSION[] = "onepath model digest 1";
+    crypto_generichash_state state;
+    (void)crypto_generichash_init(&state, NULL, 0, FILE_DIGEST_SIZE_BYTES);
+    (void)crypto_generichash_update(&state, (const uint8_t *)VERSION, sizeof VERSION);
+    hash_config(&state, &self->config);
+    size_t slot_count =
+        FILE_ROLE_FIRST_OF_LAYER + (size_t)self->config.layer_count * FILE_ROLES_PER_LAYER;
+    for (size_t i = 0; i < slot_count; i++) {
+        hash_u64(&state, i);
+        if (self->roles[i].data != NULL) {
+            hash_tensor(&state, &self->roles[i]);
+        }
+    }
+    (void)crypto_generichash_final(&state, self->config.digest, FILE_DIGEST_SIZE_BYTES);
+}

@@ -1,0 +1,59 @@
+/* file_model_internal.h - the inside of an open checkpoint, for the files of models/ only. */
+#ifndef FILE_MODEL_INTERNAL_H
+#define FILE_MODEL_INTERNAL_H
+
+#include "file_gguf.h"
+#include "file_map.h"
+#include "file_model.h"
+#include "file_tensors.h"
+
+enum { FILE_SHARD_COUNT_MAX = 1024 };
+
+typedef struct {
+    file_map_t map;
+    json_t *header; /* owns the tensors' names; NULL for a GGUF */
+} file_shard_t;
+
+struct file_model {
+    file_config_t config;
+    bool is_gguf;
+    int folder_fd;        /* -1 for a GGUF */
+    file_shard_t *shards; /* [shard_count] */
+    uint32_t shard_count;
+    file_gguf_t gguf; /* empty for a folder */
+    file_tensors_t tensors;
+    file_tensor_t *roles; /* [FILE_ROLE_FIRST_OF_LAYER + layer_count * roles of a layer] */
+};
+
+enum { FILE_ROLES_PER_LAYER = FILE_ROLE_COUNT - FILE_ROLE_FIRST_OF_LAYER };
+
+/* Fills the parts of the config that the keys of a GGUF give; the tensors decide the rest. */
+MUST_CHECK proto_status_t file_config_from_gguf(const file_gguf_t *gguf, file_config_t *out,
+                                                file_error_t error);
+
+/* The same from config.json and, unless NULL, generation_config.json. */
+MUST_CHECK proto_status_t file_config_from_json(const json_t *config, const json_t *generation,
+                                                file_config_t *out, file_error_t error);
+
+/* Bounds and relations that hold for every checkpoint, whatever its container. */
+MUST_CHECK proto_status_t file_config_check(const file_config_t *config, file_error_t error);
+
+/* Adds a stop id unless it is there, negative, or the list is full. */
+void file_config_add_stop_id(file_config_t *config, int32_t id);
+
+/* Copies a name, characters that are not printable replaced. */
+void file_config_set_name(file_config_t *config, const void *name, size_t size_bytes);
+
+/* Maps a file of the model's folder and parses it.  STATUS_ERR_NOT_FOUND if it is missing, then
+ * without a text. */
+MUST_CHECK proto_status_t file_model_read_json(const file_model_t *self,
+                                               const file_json_limits_t *limits, file_error_t error,
+                                               json_t **out_p);
+
+/* Gives every tensor its role, checks shapes against the config, counts bytes and types. */
+MUST_CHECK proto_status_t file_model_assign_roles(file_model_t *self, file_error_t error);
+
+/* Computes config.digest. */
+void file_model_compute_digest(file_model_t *self);
+
+#endif

@@ -1,0 +1,398 @@
+/* Which stored tensor is what: names of both containers, and shapes. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "file_dtype.h"
+#include "file_model_internal.h"
+#include "proto_require.h"
+
+enum { NAME_SIZE_BYTES = 96 };
+
+typedef struct {
+    const char *gguf;
+    const char *folder;
+    bool is_vector;
+} role_info_t;
+
+#define HF "model.layers.%" PRIu32 "."
+#define GG "blk.%" PRIu32 "."
+
+static const role_info_t ROLES[FILE_ROLE_COUNT] = {
+    [FILE_ROLE_TOKEN_EMBED] = {"token_embd.weight", "model.embed_tokens.weight", false},
+    [FILE_ROLE_OUTPUT_NORM] = {"output_norm.weight", "model.norm.weight", true},
+    [FILE_ROLE_OUTPUT] = {"output.weight", "lm_head.weight", false},
+    [FILE_ROLE_ROPE_FREQS] = {"rope_freqs.weight", NULL, true},
+    [FILE_ROLE_ATTN_NORM] = {GG "attn_norm.weight", HF "input_layernorm.weight", true},
+    [FILE_ROLE_ATTN_Q] = {GG "attn_q.weight", HF "self_attn.q_proj.weight", false},
+    [FILE_ROLE_ATTN_K] = {GG "attn_k.weight", HF "self_attn.k_proj.weight", false},
+    [FILE_ROLE_ATTN_V] = {GG "attn_v.weight", HF "self_attn.v_proj.weight", false},
+    [FILE_ROLE_ATTN_O] = {GG "attn_output.weight", HF "self_attn.o_proj.weight", false},
+    [FILE_ROLE_ATTN_Q_NORM] = {GG "attn_q_norm.weight", HF "self_attn.q_norm.weight", true},
+    [FILE_ROLE_ATTN_K_NORM] = {GG "attn_k_norm.weight", HF "self_attn.k_norm.weight", true},
+    [FILE_ROLE_ATTN_Q_BIAS] = {GG "attn_q.bias", HF "self_attn.q_proj.bias", true},
+    [FILE_ROLE_ATTN_K_BIAS] = {GG "attn_k.bias", HF "self_attn.k_proj.bias", true},
+    [FILE_ROLE_ATTN_V_BIAS] = {GG "attn_v.bias", HF "self_attn.v_proj.bias", true},
+    [FILE_ROLE_ATTN_O_BIAS] = {GG "attn_output.bias", HF "self_attn.o_proj.bias", true},
+    [FILE_ROLE_FFN_NORM] = {GG "ffn_norm.weight", HF "post_attention_layernorm.weight", true},
+    [FILE_ROLE_FFN_GATE] = {GG "ffn_gate.weight", HF "mlp.gate_proj.weight", false},
+    [FILE_ROLE_FFN_UP] = {GG "ffn_up.weight", HF "mlp.up_proj.weight", false},
+    [FILE_ROLE_FFN_DOWN] = {GG "ffn_down.weight", HF "mlp.down_proj.weight", false},
+};
+
+#undef HF
+#undef GG
+
+typedef struct {
+    uint32_t rows;
+    uint32_t cols;
+} shape_t;
+
+/* The name of a role in this checkpoint; false if its container has none. */
+static bool
+role_name(const file_model_t *self, file_role_t role, uint32_t layer, char out[NAME_SIZE_BYTES])
+{
+    const char *const pattern = self->is_gguf ? ROLES[role].gguf : ROLES[role].folder;
+    if (pattern == NULL) {
+        return false;
+    }
+    const char *number = strchr(pattern, '%');
+    if (number == NULL) {
+        (void)snprintf(out, NAME_SIZE_BYTES, "%s", pattern);
+    } else {
+        const char *rest = number + 1 + strlen(PRIu32);
+        (void)snprintf(out, NAME_SIZE_BYTES, "%.*s%" PRIu32 "%s", (int)(number - pattern), pattern,
+                       layer, rest);
+    }
+    return true;
+}
+
+static shape_t
+role_shape(const file_config_t *config, file_role_t role)
+{
+    uint32_t hidden = config->hidden_size;
+    uint32_t q_size = config->head_count * config->head_dim;
+    uint32_t kv_size = config->kv_head_count * config->head_dim;
+    switch (role) {
+    case FILE_ROLE_TOKEN_EMBED:
+    case FILE_ROLE_OUTPUT:
+        return (shape_t){config->vocab_size, hidden};
+    case FILE_ROLE_ROPE_FREQS:
+        return (shape_t){1, config->rope_dim / 2};
+    case FILE_ROLE_ATTN_Q:
+        return (shape_t){q_size, hidden};
+    case FILE_ROLE_ATTN_K:
+    case FILE_ROLE_ATTN_V:
+        return (shape_t){kv_size, hidden};
+    case FILE_ROLE_ATTN_O:
+        return (shape_t){hidden, q_size};
+    case FILE_ROLE_ATTN_Q_NORM:
+    case FILE_ROLE_ATTN_K_NORM:
+        return (shape_t){1, config->head_dim};
+    case FILE_ROLE_ATTN_Q_BIAS:
+        return (shape_t){1, q_size};
+    case FILE_ROLE_ATTN_K_BIAS:
+    case FILE_ROLE_ATTN_V_BIAS:
+        return (shape_t){1, kv_size};
+    case FILE_ROLE_FFN_GATE:
+    case FILE_ROLE_FFN_UP:
+        return (shape_t){config->ffn_size, hidden};
+    case FILE_ROLE_FFN_DOWN:
+        return (shape_t){hidden, config->ffn_size};
+    case FILE_ROLE_OUTPUT_NORM:
+    case FILE_ROLE_ATTN_NORM:
+    case FILE_ROLE_ATTN_O_BIAS:
+    case FILE_ROLE_FFN_NORM:
+        return (shape_t){1, hidden};
+    case FILE_ROLE_COUNT:
+        break;
+    }
+    require(role < FILE_ROLE_COUNT);
+    return (shape_t){0, 0};
+}
+
+static bool
+role_is_wanted(const file_config_t *config, file_role_t role)
+{
+    switch (role) {
+    case FILE_ROLE_OUTPUT:
+        return !config->tied_embeddings;
+    case FILE_ROLE_ROPE_FREQS:
+        return config->rope_scaling == FILE_ROPE_SCALING_TABLE;
+    case FILE_ROLE_ATTN_Q_NORM:
+    case FILE_ROLE_ATTN_K_NORM:
+        return config->has_qk_norm;
+    case FILE_ROLE_ATTN_Q_BIAS:
+    case FILE_ROLE_ATTN_K_BIAS:
+    case FILE_ROLE_ATTN_V_BIAS:
+        return config->has_qkv_bias;
+    case FILE_ROLE_ATTN_O_BIAS:
+        return config->has_o_bias;
+    case FILE_ROLE_TOKEN_EMBED:
+    case FILE_ROLE_OUTPUT_NORM:
+    case FILE_ROLE_ATTN_NORM:
+    case FILE_ROLE_ATTN_Q:
+    case FILE_ROLE_ATTN_K:
+    case FILE_ROLE_ATTN_V:
+    case FILE_ROLE_ATTN_O:
+    case FILE_ROLE_FFN_NORM:
+    case FILE_ROLE_FFN_GATE:
+    case FILE_ROLE_FFN_UP:
+    case FILE_ROLE_FFN_DOWN:
+    case FILE_ROLE_COUNT:
+        break;
+    }
+    return true;
+}
+
+static file_tensor_t *
+role_slot(const file_model_t *self, file_role_t role, uint32_t layer)
+{
+    if (role < FILE_ROLE_FIRST_OF_LAYER) {
+        return &self->roles[role];
+    }
+    return &self->roles[FILE_ROLE_FIRST_OF_LAYER + (size_t)layer * FILE_ROLES_PER_LAYER +
+                        (size_t)(role - FILE_ROLE_FIRST_OF_LAYER)];
+}
+
+static proto_status_t
+check_shape(const file_stored_t *stored, const char *name, bool is_vector, shape_t shape,
+            file_error_t error)
+{
+    bool fits = is_vector ? stored->rank == 1 && stored->shape[0] == shape.cols
+                          : stored->rank == 2 && stored->shape[0] == shape.rows &&
+                                stored->shape[1] == shape.cols;
+    if (fits) {
+        return STATUS_OK;
+    }
+    char found[96];
+    size_t at = 0;
+    found[0] = '\0';
+    for (uint32_t i = 0; i < stored->rank; i++) {
+        at += (size_t)snprintf(found + at, sizeof found - at, "%s%" PRIu64, i > 0 ? ", " : "",
+                               stored->shape[i]);
+    }
+    if (is_vector) {
+        return file_error_set(error, STATUS_ERR_MALFORMED,
+                              "tensor '%s': the config needs shape [%" PRIu32
+                              "], the file has [%s]",
+                              name, shape.cols, found);
+    }
+    return file_error_set(error, STATUS_ERR_MALFORMED,
+                          "tensor '%s': the config needs shape [%" PRIu32 ", %" PRIu32
+                          "], the file has [%s]",
+                          name, shape.rows, shape.cols, found);
+}
+
+static proto_status_t
+check_type(const file_stored_t *stored, const char *name, bool is_vector, file_error_t error)
+{
+    if (!stored->is_known) {
+        return file_error_set(
+            error, STATUS_ERR_UNSUPPORTED,
+            "tensor '%s': its type is not supported; supported are F32, F16, BF16", name);
+    }
+    uint32_t block_length = file_dtype_block_length(stored->dtype);
+    if (is_vector && block_length > 1) {
+        return file_error_set(error, STATUS_ERR_UNSUPPORTED,
+                              "tensor '%s': type %s is not supported for a vector", name,
+                              file_dtype_name(stored->dtype));
+    }
+    uintptr_t element = (uintptr_t)file_dtype_row_size_bytes(stored->dtype, block_length);
+    uintptr_t alignment = block_length > 1 ? 2 : element;
+    if ((uintptr_t)stored->data % alignment != 0) {
+        return file_error_set(error, STATUS_ERR_UNSUPPORTED,
+                              "tensor '%s': its bytes are not aligned to %s", name,
+                              file_dtype_name(stored->dtype));
+    }
+    return STATUS_OK;
+}
+
+static proto_status_t
+assign_role(file_model_t *self, file_role_t role, uint32_t layer, file_error_t error)
+{
+    char name[NAME_SIZE_BYTES];
+    if (!role_is_wanted(&self->config, role) || !role_name(self, role, layer, name)) {
+        return STATUS_OK;
+    }
+    file_stored_t *stored = file_tensors_find(&self->tensors, name);
+    if (stored == NULL) {
+        return file_error_set(error, STATUS_ERR_MALFORMED, "tensor '%s' is missing", name);
+    }
+    bool is_vector = ROLES[role].is_vector;
+    shape_t shape = role_shape(&self->config, role);
+    proto_status_t status = check_shape(stored, name, is_vector, shape, error);
+    if (status == STATUS_OK) {
+        status = check_type(stored, name, is_vector, error);
+    }
+    if (status != STATUS_OK) {
+        return status;
+    }
+    if (role == FILE_ROLE_ROPE_FREQS && stored->dtype != FILE_DTYPE_F32) {
+        return file_error_set(error, STATUS_ERR_UNSUPPORTED, "tensor '%s': must be F32", name);
+    }
+    stored->is_used = true;
+    self->config.weight_size_bytes += stored->size_bytes;
+    *role_slot(self, role, layer) = (file_tensor_t){.dtype = stored->dtype,
+                                                    .rows = shape.rows,
+                                                    .cols = shape.cols,
+                                                    .data = stored->data,
+                                                    .size_bytes = stored->size_bytes};
+    return STATUS_OK;
+}
+
+/* A tensor without a role would be left out of the computation in silence. */
+static proto_status_t
+check_all_used(const file_model_t *self, file_error_t error)
+{
+    static const char INV_FREQ[] = ".rotary_emb.inv_freq"; /* old folders store a constant */
+    for (uint32_t i = 0; i < self->tensors.count; i++) {
+        const file_stored_t *stored = &self->tensors.items[i];
+        file_view_t name = stored->name;
+        bool is_tied_head =
+            self->config.tied_embeddings && file_view_equals(name, "lm_head.weight");
+        bool is_inv_freq = name.size_bytes >= sizeof INV_FREQ - 1 &&
+                           memcmp(name.bytes + name.size_bytes - (sizeof INV_FREQ - 1), INV_FREQ,
+                                  sizeof INV_FREQ - 1) == 0;
+        if (!stored->is_used && !is_tied_head && !is_inv_freq) {
+            return file_error_set(error, STATUS_ERR_UNSUPPORTED,
+                                  "tensor '%s' is no part of a %s with %" PRIu32 " layers",
+                                  file_printable(name.bytes, name.size_bytes).text,
+                                  file_arch_name(self->config.arch), self->config.layer_count);
+        }
+    }
+    return STATUS_OK;
+}
+
+/* The keys of a GGUF say nothing about optional parts: the tensors do. */
+static proto_status_t
+read_gguf_parts(file_model_t *self, file_error_t error)
+{
+    file_config_t *config = &self->config;
+    const file_stored_t *embed = file_tensors_find(&self->tensors, "token_embd.weight");
+    if (embed == NULL || embed->rank != 2 || embed->shape[0] > FILE_VOCAB_SIZE_MAX) {
+        return file_error_set(error, STATUS_ERR_MALFORMED,
+                              "tensor 'token_embd.weight' is missing, no matrix, or larger than %d "
+                              "tokens",
+                              FILE_VOCAB_SIZE_MAX);
+    }
+    config->vocab_size = (uint32_t)embed->shape[0];
+    config->tied_embeddings = file_tensors_find(&self->tensors, "output.weight") == NULL;
+    config->has_qk_norm = config->arch == FILE_ARCH_QWEN3;
+    config->has_qkv_bias = file_tensors_find(&self->tensors, "blk.0.attn_q.bias") != NULL;
+    config->has_o_bias = file_tensors_find(&self->tensors, "blk.0.attn_output.bias") != NULL;
+    if (file_tensors_find(&self->tensors, "rope_freqs.weight") != NULL) {
+        if (config->rope_scaling != FILE_ROPE_SCALING_NONE) {
+            return file_error_set(error, STATUS_ERR_UNSUPPORTED,
+                                  "RoPE is scaled by a key and by rope_freqs.weight");
+        }
+        config->rope_scaling = FILE_ROPE_SCALING_TABLE;
+    }
+    return STATUS_OK;
+}
+
+/* Stop ids that no token has would be checked for ever; an eos that none has is a broken file. */
+static proto_status_t
+check_ids(const file_config_t *config, file_error_t error)
+{
+    int64_t highest = config->eos_id > config->bos_id ? config->eos_id : config->bos_id;
+    for (uint32_t i = 0; i < config->stop_id_count; i++) {
+        highest = config->stop_ids[i] > highest ? config->stop_ids[i] : highest;
+    }
+    if (highest >= (int64_t)config->vocab_size) {
+        return file_error_set(error, STATUS_ERR_MALFORMED,
+                              "config: token id %" PRId64 " is over the vocabulary of %" PRIu32,
+                              highest, config->vocab_size);
+    }
+    return STATUS_OK;
+}
+
+/* "Q4_1 (210), F32 (61)", the commonest first; and the type of most bytes in the layers. */
+static void
+summarise_types(file_model_t *self)
+{
+    uint32_t counts[FILE_DTYPE_COUNT] = {0};
+    uint64_t layer_sizes[FILE_DTYPE_COUNT] = {0};
+    size_t slot_count =
+        FILE_ROLE_FIRST_OF_LAYER + (size_t)self->config.layer_count * FILE_ROLES_PER_LAYER;
+    for (size_t i = 0; i < slot_count; i++) {
+        const file_tensor_t *tensor = &self->roles[i];
+        bool is_alias = i == FILE_ROLE_OUTPUT && self->config.tied_embeddings;
+        if (tensor->data == NULL || is_alias) {
+            continue;
+        }
+        counts[tensor->dtype]++;
+        layer_sizes[tensor->dtype] += i >= FILE_ROLE_FIRST_OF_LAYER ? tensor->size_bytes : 0;
+    }
+    size_t at = 0;
+    for (uint32_t done = 0; done < FILE_DTYPE_COUNT; done++) {
+        uint32_t best = 0;
+        for (uint32_t i = 1; i < FILE_DTYPE_COUNT; i++) {
+            best = counts[i] > counts[best] ? i : best;
+            if (layer_sizes[i] > layer_sizes[self->config.linear_dtype]) {
+                self->config.linear_dtype = (file_dtype_t)i;
+            }
+        }
+        char part[32];
+        int size_bytes = snprintf(part, sizeof part, "%s%s (%" PRIu32 ")", at > 0 ? ", " : "",
+                                  file_dtype_name((file_dtype_t)best), counts[best]);
+        if (counts[best] == 0 || at + (size_t)size_bytes >= sizeof self->config.dtype_summary) {
+            break;
+        }
+        memcpy(self->config.dtype_summary + at, part, (size_t)size_bytes + 1);
+        at += (size_t)size_bytes;
+        counts[best] = 0;
+    }
+}
+
+proto_status_t
+file_model_assign_roles(file_model_t *self, file_error_t error)
+{
+    file_config_t *config = &self->config;
+    proto_status_t status = self->is_gguf ? read_gguf_parts(self, error) : STATUS_OK;
+    if (status == STATUS_OK) {
+        status = file_config_check(config, error);
+    }
+    if (status == STATUS_OK) {
+        status = check_ids(config, error);
+    }
+    if (status != STATUS_OK) {
+        return status;
+    }
+    self->roles =
+        calloc(FILE_ROLE_FIRST_OF_LAYER + (size_t)config->layer_count * FILE_ROLES_PER_LAYER,
+               sizeof *self->roles);
+    if (self->roles == NULL) {
+        return file_error_set(error, STATUS_ERR_NO_MEMORY, "out of memory for the tensor roles");
+    }
+    for (uint32_t role = 0; status == STATUS_OK && role < FILE_ROLE_COUNT; role++) {
+        uint32_t times = role < FILE_ROLE_FIRST_OF_LAYER ? 1 : config->layer_count;
+        for (uint32_t layer = 0; status == STATUS_OK && layer < times; layer++) {
+            status = assign_role(self, (file_role_t)role, layer, error);
+        }
+    }
+    if (status == STATUS_OK) {
+        status = check_all_used(self, error);
+    }
+    if (status != STATUS_OK) {
+        return status;
+    }
+    if (config->tied_embeddings) {
+        self->roles[FILE_ROLE_OUTPUT] = self->roles[FILE_ROLE_TOKEN_EMBED];
+    }
+    summarise_types(self);
+    return STATUS_OK;
+}
+
+proto_status_t
+file_model_tensor(const file_model_t *self, file_role_t role, uint32_t layer, file_tensor_t *out)
+{
+    require((unsigned)role < FILE_ROLE_COUNT);
+    require(role < FILE_ROLE_FIRST_OF_LAYER || layer < self->config.layer_count);
+    const file_tensor_t *slot = role_slot(self, role, layer);
+    if (slot->data == NULL) {
+        return STATUS_ERR_NOT_FOUND;
+    }
+    *out = *slot;
+    return STATUS_OK;
+}
