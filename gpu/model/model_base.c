@@ -1,0 +1,51 @@
+/* Which forward code runs which architecture. */
+#include "model_base.h"
+
+#include "model_llama.h"
+#include "proto_require.h"
+
+proto_status_t
+model_new(device_t *device, const file_model_t *file, model_progress_fn progress,
+          void *progress_context, model_t **out_p)
+{
+    require(device != NULL);
+    require(out_p != NULL);
+    switch (file_model_config(file)->arch) {
+    case FILE_ARCH_LLAMA:
+    case FILE_ARCH_QWEN3:
+        return model_llama_new(device, file, progress, progress_context, out_p);
+    }
+    return STATUS_ERR_UNSUPPORTED;
+}
+
+void
+model_destroy(model_t **self_p)
+{
+    require(self_p != NULL);
+    if (*self_p != NULL) {
+        (*self_p)->vtable->destroy(*self_p);
+        *self_p = NULL;
+    }
+}
+
+const file_config_t *
+model_config(const model_t *self)
+{
+    return &self->config;
+}
+
+size_t
+model_workspace_bytes(const model_t *self, uint32_t rows, uint32_t logit_rows)
+{
+    return self->vtable->workspace_bytes(self, rows, logit_rows);
+}
+
+float *
+model_forward(model_t *self, const model_context_t *context)
+{
+    require(context->rows > 0);
+    require(context->logit_rows <= context->rows);
+    require(context->workspace_bytes >=
+            model_workspace_bytes(self, context->rows, context->logit_rows));
+    return self->vtable->forward(self, context);
+}

@@ -1,0 +1,42 @@
+/* model_weights.h - a checkpoint's tensors on the device: matrices in the device's best form,
+ * vectors as float32.  At start only; the loading thread. */
+#ifndef MODEL_WEIGHTS_H
+#define MODEL_WEIGHTS_H
+
+#include "model_base.h"
+
+enum { MODEL_MEMORY_COUNT_MAX = 16 * 1024 };
+
+/* What was allocated, to give it back. */
+typedef struct {
+    device_t *device;
+    const file_model_t *file;
+    void **memories; /* [memory_count] */
+    uint32_t memory_count;
+    uint32_t memory_capacity;
+    size_t weight_bytes; /* device copies */
+    size_t mapped_bytes; /* used in place */
+    model_progress_fn progress;
+    void *progress_context;
+    uint64_t done_bytes;
+    uint64_t total_bytes;
+} model_weights_t;
+
+MUST_CHECK proto_status_t model_weights_init(model_weights_t *self, device_t *device,
+                                             const file_model_t *file, model_progress_fn progress,
+                                             void *progress_context);
+void model_weights_fini(model_weights_t *self);
+
+/* A matrix.  The pages of a mapping that are no longer needed are given back to the system. */
+MUST_CHECK proto_status_t model_weights_matrix(model_weights_t *self, file_role_t role,
+                                               uint32_t layer, kern_weight_t *out);
+
+/* A vector of `length` values as float32.  STATUS_ERR_NOT_FOUND: the checkpoint has none. */
+MUST_CHECK proto_status_t model_weights_vector(model_weights_t *self, file_role_t role,
+                                               uint32_t layer, uint32_t length, const float **out);
+
+/* Zeroed device memory that lives as long as the weights. */
+MUST_CHECK proto_status_t model_weights_alloc(model_weights_t *self, size_t size_bytes,
+                                              void **out_p);
+
+#endif
