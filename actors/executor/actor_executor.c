@@ -1,0 +1,298 @@
+#include "actor_executor.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "actor_executor_core.h"
+#include "actor_executor_device.h"
+#include "actor_log.h"
+#include "actor_shell.h"
+#include "proto_clock.h"
+#include "proto_require.h"
+
+enum {
+    EXIT_ASKED = 0,
+    EXIT_INTERNAL = 70,
+    EXIT_TEMPORARY = 75,
+    EXIT_CONFIG = 78,
+    FDS_MAX = 64,
+    POLL_MAX_MS = 250, /* a signal that came just before the poll is seen after this */
+};
+
+static const uint64_t DRAIN_NS = 60000000000u;
+static const uint64_t LINGER_NS = 500000000u;
+
+typedef struct {
+    actor_executor_core_t *core;
+    const actor_core_ops_t *core_ops;
+    actor_core_ops_t ops; /* the core's, with the layer added to its progress */
+    actor_executor_device_t *device;
+    actor_shell_t *shell;
+    bool is_failed;
+    proto_status_t failure;
+} executor_t;
+
+/* ---- the core's operations, with what only the device knows -----------------------------------
+ */
+
+static void
+ops_step(void *context, const actor_input_t *input, actor_outbox_t *outbox)
+{
+    executor_t *self = context;
+    self->core_ops->step(self->core, input, outbox);
+}
+
+static uint64_t
+ops_deadline_ns(const void *context)
+{
+    const executor_t *self = context;
+    return self->core_ops->deadline_ns(self->core);
+}
+
+static uint64_t
+ops_digest(const void *context)
+{
+    const executor_t *self = context;
+    return self->core_ops->digest(self->core);
+}
+
+static void
+ops_stats(const void *context, proto_stats_t *out)
+{
+    const executor_t *self = context;
+    self->core_ops->stats(self->core, out);
+}
+
+static void
+ops_progress(const void *context, uint64_t now_ns, proto_heartbeat_t *out)
+{
+    const executor_t *self = context;
+    self->core_ops->progress(self->core, now_ns, out);
+    if (out->step != 0) {
+        out->layer = actor_executor_device_layer(self->device) & 65535;
+    }
+}
+
+static void
+ops_check(const void *context)
+{
+    const executor_t *self = context;
+    self->core_ops->check(self->core);
+}
+
+static bool
+ops_idle(const void *context)
+{
+    const executor_t *self = context;
+    return self->core_ops->idle(self->core);
+}
+
+static void
+make_ops(executor_t *self)
+{
+    self->ops = *self->core_ops;
+    self->ops.step = ops_step;
+    self->ops.deadline_ns = ops_deadline_ns;
+    self->ops.digest = ops_digest;
+    self->ops.stats = ops_stats;
+    self->ops.progress = ops_progress;
+    self->ops.check = ops_check;
+    self->ops.idle = ops_idle;
+}
+
+/* ---- what the core tells its shell ------------------------------------------------------------
+ */
+
+static void
+fail(executor_t *self, proto_status_t status, proto_text_t detail)
+{
+    self->is_failed = true;
+    self->failure = status;
+    bool is_config = status == STATUS_ERR_CONFIG || status == STATUS_ERR_MALFORMED ||
+                     status == STATUS_ERR_UNSUPPORTED || status == STATUS_ERR_NOT_FOUND;
+    const char *event = is_config ? "device.config" : "device.failed";
+    actor_log(ACTOR_LOG_ERROR, event, 0,
+              ACTOR_LOG_FIELDS(actor_log_str("status", proto_status_name(status))), "%s: %.*s",
+              is_config ? "cannot start the device" : "device failed", (int)detail.size_bytes,
+              detail.data);
+    char text[256];
+    (void)snprintf(text, sizeof text, "%.*s", (int)detail.size_bytes, detail.data);
+    actor_shell_report(self->shell, 4, 0, 0, text);
+    actor_shell_stop(self->shell);
+}
+
+static void
+on_local(void *context, const actor_emission_t *emission)
+{
+    executor_t *self = context;
+    if (emission->kind != PROTO_KIND_NAK && emission->kind != PROTO_KIND_DEVICE_FAILED) {
+        if (actor_executor_device_push(self->device, emission) != STATUS_OK && !self->is_failed) {
+            fail(self, STATUS_ERR_DEVICE, proto_text("the device takes no more commands"));
+        }
+        return;
+    }
+    proto_body_t body;
+    proto_status_t status =
+        proto_body_decode(emission->kind, emission->body, emission->blob, &body, NULL);
+    require(status == STATUS_OK);
+    if (emission->kind == PROTO_KIND_NAK) {
+        actor_log(ACTOR_LOG_WARN, "executor.dropped", emission->request, NULL, "%.*s",
+                  (int)body.nak.detail.size_bytes, body.nak.detail.data);
+    } else if (!self->is_failed) {
+        fail(self, (proto_status_t)body.device_failed.status, body.device_failed.detail);
+    }
+}
+
+/* ---- running ----------------------------------------------------------------------------------
+ */
+
+static proto_status_t
+open_core(executor_t *self, const actor_executor_options_t *options)
+{
+    actor_executor_core_options_t limits = {
+        .slot_count_max = options->run.slot_count,
+        .model_len_max = options->run.model_len_max,
+        .step_tokens_max = options->run.step_tokens_max,
+    };
+    if (options->null_device) {
+        limits.slot_count_max = options->null.slot_count;
+        limits.model_len_max = options->null.model_len_max;
+        limits.step_tokens_max =
+            options->null.step_tokens_max != 0 ? options->null.step_tokens_max : 2048;
+    }
+    proto_status_t status = actor_executor_core_new(&limits, &self->core);
+    if (status != STATUS_OK) {
+        actor_log(ACTOR_LOG_ERROR, "executor.config", 0, NULL,
+                  "a limit is too large: %u requests (at most %d), %u tokens of a request, "
+                  "%u tokens of a step (at most %d)",
+                  limits.slot_count_max, PROTO_ROWS_MAX, limits.model_len_max,
+                  limits.step_tokens_max, PROTO_TOKENS_MAX);
+        return status;
+    }
+    self->core_ops = actor_executor_core_ops(self->core);
+    make_ops(self);
+    return STATUS_OK;
+}
+
+static proto_status_t
+open_shell(executor_t *self, const actor_executor_options_t *options)
+{
+    actor_link_options_t link = {.peer_role = PROTO_ROLE_SCHEDULER,
+                                 .endpoint = options->scheduler_endpoint,
+                                 .bind = options->bind,
+                                 .fingerprint = options->fingerprint};
+    const proto_clock_t *clock = proto_clock_system();
+    actor_shell_options_t shell = {.name = options->name != NULL ? options->name : "executor",
+                                   .epoch = options->epoch != 0 ? options->epoch
+                                                                : proto_clock_realtime_ns(clock),
+                                   .ops = &self->ops,
+                                   .core = self,
+                                   .links = &link,
+                                   .link_count = 1,
+                                   .supervisor_endpoint = options->supervisor_endpoint,
+                                   .ring_fd = options->ring_fd,
+                                   .local = on_local,
+                                   .local_context = self};
+    return actor_shell_new(&shell, &self->shell);
+}
+
+/* As actor_shell_run(), with an eye on the stop flag. */
+static proto_status_t
+run_loop(executor_t *self, const actor_executor_options_t *options)
+{
+    int asked = 0;
+    for (;;) {
+        uint64_t wait_ns = 0;
+        proto_status_t status = actor_shell_service(self->shell, &wait_ns);
+        if (status != STATUS_OK) {
+            return status;
+        }
+        int stop = options->stop != NULL ? atomic_load(options->stop) : 0;
+        if (stop > asked) {
+            asked = stop;
+            if (stop >= ACTOR_EXECUTOR_QUIT) {
+                return STATUS_END;
+            }
+            actor_shell_drain(self->shell, DRAIN_NS);
+            continue;
+        }
+        if (wait_ns == 0) {
+            continue;
+        }
+        int fds[FDS_MAX];
+        struct pollfd polls[FDS_MAX];
+        uint32_t count = actor_shell_fds(self->shell, fds, FDS_MAX);
+        for (uint32_t i = 0; i < count; i++) {
+            polls[i] = (struct pollfd){.fd = fds[i], .events = POLLIN};
+        }
+        uint64_t wait_ms = wait_ns / 1000000u + 1;
+        (void)poll(polls, count, (int)(wait_ms < POLL_MAX_MS ? wait_ms : POLL_MAX_MS));
+    }
+}
+
+static int
+exit_code_of(proto_status_t status)
+{
+    switch ((int)status) {
+    case STATUS_OK:
+    case STATUS_END:
+        return EXIT_ASKED;
+    case STATUS_ERR_CONFIG:
+    case STATUS_ERR_MALFORMED:
+    case STATUS_ERR_UNSUPPORTED:
+    case STATUS_ERR_NOT_FOUND:
+    case STATUS_ERR_VERSION:
+    case STATUS_ERR_FINGERPRINT:
+        return EXIT_CONFIG;
+    case STATUS_ERR_NO_MEMORY:
+    case STATUS_ERR_IO:
+    case STATUS_ERR_PEER_LOST:
+        return EXIT_TEMPORARY;
+    default:
+        return EXIT_INTERNAL;
+    }
+}
+
+int
+actor_executor_run(const actor_executor_options_t *options)
+{
+    require(options != NULL);
+    if (options->scheduler_endpoint == NULL || options->scheduler_endpoint[0] == '\0') {
+        actor_log(ACTOR_LOG_ERROR, "executor.config", 0, NULL,
+                  "no endpoint of a scheduler is given");
+        return EXIT_CONFIG;
+    }
+    executor_t self = {.failure = STATUS_OK};
+    proto_status_t status = open_core(&self, options);
+    if (status != STATUS_OK) {
+        goto done;
+    }
+    status = actor_executor_device_new(options, &self.device);
+    if (status != STATUS_OK) {
+        goto done_core;
+    }
+    status = open_shell(&self, options);
+    if (status != STATUS_OK) {
+        goto done_device;
+    }
+    status = actor_executor_device_start(self.device, self.shell);
+    if (status == STATUS_OK) {
+        status = run_loop(&self, options);
+    }
+    if (self.is_failed) {
+        status = self.failure;
+    }
+    /* A device thread that posts is let go; then it ends after the call that it is in. */
+    actor_shell_stop(self.shell);
+done_device:
+    actor_executor_device_destroy(&self.device);
+    if (self.shell != NULL) {
+        actor_shell_destroy(&self.shell, LINGER_NS);
+    }
+done_core:
+    actor_executor_core_destroy(&self.core);
+done:
+    return exit_code_of(status);
+}

@@ -1,0 +1,43 @@
+/* actor_executor.h - the executor actor: checks plans, runs them on a device, reports results.
+ *
+ * Two threads.  The caller's thread runs the shell and the core (actor_executor_core.h); the
+ * device thread owns the device and everything below it (run_executor.h). */
+#ifndef ACTOR_EXECUTOR_H
+#define ACTOR_EXECUTOR_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "actor_executor_null.h"
+#include "run_executor.h"
+
+enum {
+    ACTOR_EXECUTOR_RUN = 0,   /* values of options.stop: go on */
+    ACTOR_EXECUTOR_DRAIN = 1, /* finish what runs, end with 0 */
+    ACTOR_EXECUTOR_QUIT = 2,  /* end now, with 0 */
+};
+
+/* A zero means the value in the comment. */
+typedef struct {
+    const char *name;                /* "executor" */
+    uint64_t epoch;                  /* from the supervisor; made from the time */
+    const char *scheduler_endpoint;  /* required: the link to the scheduler */
+    bool bind;                       /* bind that endpoint instead of connecting to it */
+    const char *fingerprint;         /* of the link; nothing to compare */
+    const char *supervisor_endpoint; /* none: runs alone */
+    int ring_fd;                     /* -1 = record nothing */
+    const atomic_int *stop;          /* ACTOR_EXECUTOR_*, set from a signal handler; none */
+
+    /* The device.  on_complete, progress and error of `run` are the actor's own. */
+    run_executor_options_t run;
+    bool null_device; /* no model: for benches and tests (actor_executor_null.h) */
+    actor_executor_null_options_t null; /* used with null_device */
+} actor_executor_options_t;
+
+/* Loads the model, runs until the supervisor's STOP, *options->stop or a failure.  Returns the
+ * exit code of the process: 0 asked shutdown; 70 internal or device failure; 75 temporary (no
+ * memory, endpoint in use, supervisor lost); 78 configuration (no such model, bad endpoint). */
+int actor_executor_run(const actor_executor_options_t *options);
+
+#endif

@@ -1,0 +1,403 @@
+#include "actor_executor_device.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "actor_executor_queue.h"
+#include "actor_fault.h"
+#include "actor_log.h"
+#include "proto_clock.h"
+#include "proto_require.h"
+
+enum {
+    QUEUE_SIZE_BYTES = 2 * (PROTO_BLOB_SIZE_MAX + PROTO_BODY_SIZE_MAX),
+    PUSH_WAIT_S = 10,
+};
+
+struct actor_executor_device {
+    const actor_executor_options_t *options;
+    actor_shell_t *shell;
+    pthread_t thread;
+    bool is_started;
+
+    /* The device: one of the two; the device thread's own. */
+    run_executor_t *run;
+    actor_executor_null_t *null;
+    run_executor_t *_Atomic run_for_layer; /* the same, for the shell's thread */
+
+    pthread_mutex_t lock; /* covers what follows */
+    pthread_cond_t work;  /* the device thread waits for a command, a completion or the end */
+    pthread_cond_t room;  /* the shell waits for room */
+    actor_executor_queue_t queue;
+    bool is_stopping;
+    bool is_failed;
+    bool is_completed; /* a step ended since the last look */
+    bool is_waiting;   /* the device thread sleeps on `work` */
+
+    char error[512];
+    proto_body_t body; /* what is decoded or posted; the device thread's own */
+};
+
+/* ---- the device, whichever it is --------------------------------------------------------------
+ */
+
+static void
+device_info(actor_executor_device_t *self, proto_executor_info_t *out)
+{
+    if (self->null != NULL) {
+        actor_executor_null_info(self->null, out);
+    } else {
+        run_executor_info(self->run, out);
+    }
+}
+
+static proto_status_t
+device_setup(actor_executor_device_t *self, const proto_slot_setup_t *setup)
+{
+    return self->null != NULL ? actor_executor_null_slot_setup(self->null, setup)
+                              : run_executor_slot_setup(self->run, setup);
+}
+
+static proto_status_t
+device_launch(actor_executor_device_t *self, const proto_step_launch_t *launch)
+{
+    return self->null != NULL ? actor_executor_null_launch(self->null, launch)
+                              : run_executor_launch(self->run, launch);
+}
+
+static proto_status_t
+device_collect(actor_executor_device_t *self, proto_step_done_t *out)
+{
+    return self->null != NULL ? actor_executor_null_collect(self->null, out)
+                              : run_executor_collect(self->run, out);
+}
+
+static proto_status_t
+device_reset(actor_executor_device_t *self)
+{
+    return self->null != NULL ? actor_executor_null_reset(self->null)
+                              : run_executor_reset(self->run);
+}
+
+/* A step has ended: any thread of the device. */
+static void
+on_complete(void *context)
+{
+    actor_executor_device_t *self = context;
+    (void)pthread_mutex_lock(&self->lock);
+    self->is_completed = true;
+    if (self->is_waiting) {
+        (void)pthread_cond_signal(&self->work);
+    }
+    (void)pthread_mutex_unlock(&self->lock);
+}
+
+static void
+on_progress(void *context, const char *phase, uint64_t done_bytes, uint64_t total_bytes)
+{
+    actor_executor_device_t *self = context;
+    actor_shell_report(self->shell, 1, done_bytes, total_bytes, phase);
+}
+
+static proto_status_t
+device_open(actor_executor_device_t *self)
+{
+    const actor_executor_options_t *options = self->options;
+    if (options->null_device) {
+        (void)snprintf(self->error, sizeof self->error, "the null device's options are wrong");
+        return actor_executor_null_new(&options->null, &self->null);
+    }
+    run_executor_options_t run = options->run;
+    run.on_complete = on_complete;
+    run.on_complete_context = self;
+    run.progress = on_progress;
+    run.progress_context = self;
+    run.error = self->error;
+    run.error_size_bytes = sizeof self->error;
+    proto_status_t status = run_executor_new(&run, &self->run);
+    if (status == STATUS_OK) {
+        atomic_store(&self->run_for_layer, self->run);
+    }
+    return status;
+}
+
+/* ---- the device thread ------------------------------------------------------------------------
+ */
+
+static void
+post_failed(actor_executor_device_t *self, proto_status_t status, const char *detail)
+{
+    (void)pthread_mutex_lock(&self->lock);
+    self->is_failed = true;
+    (void)pthread_cond_broadcast(&self->room);
+    (void)pthread_mutex_unlock(&self->lock);
+    self->body.device_failed =
+        (proto_device_failed_t){.status = status, .detail = proto_text(detail)};
+    /* Only a shell that is stopping refuses, and then nobody needs to know. */
+    if (actor_shell_post(self->shell, PROTO_KIND_DEVICE_FAILED, 0, &self->body) != STATUS_OK) {
+        actor_log(ACTOR_LOG_DEBUG, "device.failed", 0, NULL, "%s", detail);
+    }
+}
+
+static proto_status_t
+post_ready(actor_executor_device_t *self)
+{
+    device_info(self, &self->body.executor_info);
+    return actor_shell_post(self->shell, PROTO_KIND_DEVICE_READY, 0, &self->body);
+}
+
+/* Posts every step that has ended.  STATUS_OK, or why the thread must end. */
+static proto_status_t
+collect_all(actor_executor_device_t *self)
+{
+    for (;;) {
+        proto_status_t status = device_collect(self, &self->body.step_done);
+        if (status > 0) {
+            return STATUS_OK; /* it runs, or there is none */
+        }
+        if (status < 0) {
+            post_failed(self, status, "the device gave an error for a step");
+            return status;
+        }
+        if (ACTOR_FAULT("executor.before_done")) {
+            continue;
+        }
+        status = actor_shell_post(self->shell, PROTO_KIND_STEP_DONE, 0, &self->body);
+        if (status != STATUS_OK) {
+            return status;
+        }
+    }
+}
+
+/* Carries out one command.  STATUS_FULL: not now, a step must end first. */
+static proto_status_t
+execute(actor_executor_device_t *self, const actor_executor_record_t *record)
+{
+    proto_error_t error;
+    proto_status_t status =
+        proto_body_decode(record->kind, actor_executor_record_body(record),
+                          actor_executor_record_blob(record), &self->body, &error);
+    if (status != STATUS_OK) {
+        post_failed(self, STATUS_ERR_INTERNAL, error.detail);
+        return status;
+    }
+    if (record->kind == PROTO_KIND_SLOT_SETUP) {
+        status = device_setup(self, &self->body.slot_setup);
+    } else if (record->kind == PROTO_KIND_STEP_LAUNCH) {
+        (void)ACTOR_FAULT("executor.before_launch");
+        status = device_launch(self, &self->body.step_launch);
+        (void)ACTOR_FAULT("executor.after_launch");
+    } else {
+        require(record->kind == PROTO_KIND_DEVICE_RESET);
+        status = device_reset(self);
+        if (status == STATUS_OK) {
+            return post_ready(self);
+        }
+    }
+    if (status < 0) {
+        char detail[128];
+        (void)snprintf(detail, sizeof detail, "%s: %s", proto_kind_name(record->kind),
+                       proto_status_text(status));
+        post_failed(self, status, detail);
+    }
+    return status;
+}
+
+static void
+deadline_after(struct timespec *out, uint64_t wait_ns)
+{
+    (void)clock_gettime(CLOCK_MONOTONIC, out);
+    uint64_t ns = (uint64_t)out->tv_nsec + wait_ns % 1000000000u;
+    out->tv_sec += (time_t)(wait_ns / 1000000000u + ns / 1000000000u);
+    out->tv_nsec = (long)(ns % 1000000000u);
+}
+
+/* Sleeps until there is something to do; false at the end.  `is_blocked`: the front command waits
+ * for a step to end. */
+static bool
+wait_for_work(actor_executor_device_t *self, bool is_blocked)
+{
+    uint64_t wait_ns = self->null != NULL ? actor_executor_null_wait_ns(self->null) : UINT64_MAX;
+    struct timespec deadline;
+    if (wait_ns != UINT64_MAX) {
+        deadline_after(&deadline, wait_ns);
+    }
+    (void)pthread_mutex_lock(&self->lock);
+    self->is_waiting = true;
+    int result = 0;
+    while (!self->is_stopping && !self->is_completed && result != ETIMEDOUT &&
+           (is_blocked || self->queue.count == 0)) {
+        result = wait_ns == UINT64_MAX
+                     ? pthread_cond_wait(&self->work, &self->lock)
+                     : pthread_cond_timedwait(&self->work, &self->lock, &deadline);
+    }
+    self->is_waiting = false;
+    self->is_completed = false;
+    bool goes_on = !self->is_stopping;
+    (void)pthread_mutex_unlock(&self->lock);
+    return goes_on;
+}
+
+static const actor_executor_record_t *
+front(actor_executor_device_t *self)
+{
+    (void)pthread_mutex_lock(&self->lock);
+    const actor_executor_record_t *record = actor_executor_queue_front(&self->queue);
+    (void)pthread_mutex_unlock(&self->lock);
+    return record;
+}
+
+static void
+pop(actor_executor_device_t *self)
+{
+    (void)pthread_mutex_lock(&self->lock);
+    actor_executor_queue_pop(&self->queue);
+    (void)pthread_cond_signal(&self->room);
+    (void)pthread_mutex_unlock(&self->lock);
+}
+
+static void
+device_loop(actor_executor_device_t *self)
+{
+    bool is_blocked = false;
+    while (wait_for_work(self, is_blocked)) {
+        if (collect_all(self) != STATUS_OK) {
+            return;
+        }
+        is_blocked = false;
+        const actor_executor_record_t *record = front(self);
+        while (record != NULL && !is_blocked) {
+            proto_status_t status = execute(self, record);
+            if (status < 0) {
+                return;
+            }
+            if (status == STATUS_FULL) {
+                is_blocked = true;
+            } else {
+                pop(self);
+            }
+            if (collect_all(self) != STATUS_OK) {
+                return;
+            }
+            record = front(self);
+        }
+    }
+}
+
+static void *
+device_main(void *context)
+{
+    actor_executor_device_t *self = context;
+    proto_status_t status = device_open(self);
+    if (status != STATUS_OK) {
+        post_failed(self, status < 0 ? status : STATUS_ERR_INTERNAL,
+                    self->error[0] != '\0' ? self->error : proto_status_text(status));
+        return NULL;
+    }
+    if (post_ready(self) == STATUS_OK) {
+        device_loop(self);
+    }
+    return NULL;
+}
+
+/* ---- the shell's side -------------------------------------------------------------------------
+ */
+
+proto_status_t
+actor_executor_device_new(const actor_executor_options_t *options, actor_executor_device_t **out_p)
+{
+    require(options != NULL);
+    require(out_p != NULL);
+    actor_executor_device_t *self = calloc(1, sizeof *self);
+    if (self == NULL) {
+        return STATUS_ERR_NO_MEMORY;
+    }
+    self->options = options;
+    proto_status_t status = actor_executor_queue_init(&self->queue, QUEUE_SIZE_BYTES);
+    if (status != STATUS_OK) {
+        free(self);
+        return status;
+    }
+    pthread_condattr_t monotonic;
+    (void)pthread_condattr_init(&monotonic);
+    (void)pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    (void)pthread_mutex_init(&self->lock, NULL);
+    (void)pthread_cond_init(&self->work, &monotonic);
+    (void)pthread_cond_init(&self->room, &monotonic);
+    (void)pthread_condattr_destroy(&monotonic);
+    *out_p = self;
+    return STATUS_OK;
+}
+
+proto_status_t
+actor_executor_device_start(actor_executor_device_t *self, actor_shell_t *shell)
+{
+    require(!self->is_started);
+    self->shell = shell;
+    if (pthread_create(&self->thread, NULL, device_main, self) != 0) {
+        return STATUS_ERR_IO;
+    }
+    self->is_started = true;
+    return STATUS_OK;
+}
+
+proto_status_t
+actor_executor_device_push(actor_executor_device_t *self, const actor_emission_t *command)
+{
+    struct timespec deadline;
+    (void)clock_gettime(CLOCK_MONOTONIC, &deadline);
+    deadline.tv_sec += PUSH_WAIT_S;
+    (void)pthread_mutex_lock(&self->lock);
+    bool is_in = false;
+    int result = 0;
+    while (!self->is_failed && !self->is_stopping && result != ETIMEDOUT) {
+        is_in = actor_executor_queue_push(&self->queue, command);
+        if (is_in) {
+            break;
+        }
+        result = pthread_cond_timedwait(&self->room, &self->lock, &deadline);
+    }
+    bool wakes = is_in && self->is_waiting;
+    (void)pthread_mutex_unlock(&self->lock);
+    if (wakes) {
+        (void)pthread_cond_signal(&self->work);
+    }
+    return is_in ? STATUS_OK : STATUS_ERR_DEVICE;
+}
+
+uint32_t
+actor_executor_device_layer(const actor_executor_device_t *self)
+{
+    run_executor_t *run = atomic_load(&self->run_for_layer);
+    return run != NULL ? run_executor_layer(run) : 0;
+}
+
+void
+actor_executor_device_destroy(actor_executor_device_t **self_p)
+{
+    require(self_p != NULL);
+    actor_executor_device_t *self = *self_p;
+    if (self == NULL) {
+        return;
+    }
+    if (self->is_started) {
+        (void)pthread_mutex_lock(&self->lock);
+        self->is_stopping = true;
+        (void)pthread_cond_broadcast(&self->work);
+        (void)pthread_cond_broadcast(&self->room);
+        (void)pthread_mutex_unlock(&self->lock);
+        (void)pthread_join(self->thread, NULL);
+    }
+    run_executor_destroy(&self->run);
+    actor_executor_null_destroy(&self->null);
+    actor_executor_queue_fini(&self->queue);
+    (void)pthread_cond_destroy(&self->room);
+    (void)pthread_cond_destroy(&self->work);
+    (void)pthread_mutex_destroy(&self->lock);
+    free(self);
+    *self_p = NULL;
+}

@@ -1,0 +1,162 @@
+#include "actor_executor_state.h"
+
+static void
+send_setup(actor_executor_core_t *self, uint32_t slot, actor_outbox_t *outbox)
+{
+    const executor_slot_t *s = &self->slots[slot];
+    proto_body_t body = {
+        .slot_setup = {.slot = slot,
+                       .tokens = {executor_tokens(self, slot), s->known},
+                       .sampling = {executor_sampling(self, slot), s->sampling_size}}};
+    actor_outbox_push(outbox, (actor_peer_t){ACTOR_PEER_LOCAL}, PROTO_KIND_SLOT_SETUP, s->request,
+                      &body);
+}
+
+/* Starts the extends; returns how many tokens went into the launch's token column. */
+static uint32_t
+commit_extends(actor_executor_core_t *self, const proto_plan_t *plan, executor_flight_t *flight,
+               actor_outbox_t *outbox)
+{
+    uint32_t token_count = 0;
+    for (uint32_t i = 0; i < plan->extend_slots.count; i++) {
+        uint32_t slot = plan->extend_slots.data[i];
+        uint32_t begin = plan->extend_begins.data[i];
+        uint32_t length = plan->extend_lengths.data[i];
+        bool samples = plan->extend_samples.data[i] != 0;
+        executor_slot_t *s = &self->slots[slot];
+        if (!s->is_set_up || s->is_decodable || begin < s->computed) {
+            send_setup(self, slot, outbox);
+            s->is_set_up = true;
+        }
+        memcpy(self->launch.tokens + token_count, executor_tokens(self, slot) + begin,
+               length * sizeof *self->launch.tokens);
+        token_count += length;
+        s->computed = begin + length;
+        s->is_decodable = samples;
+        s->pending = samples ? 1 : 0;
+        executor_slot_touch(self, slot);
+        flight->rows[flight->row_count++] = (executor_row_t){.slot = slot,
+                                                             .generation = s->generation,
+                                                             .end = begin + length,
+                                                             .token_max = s->pending,
+                                                             .pending = s->pending};
+    }
+    return token_count;
+}
+
+static void
+commit_decodes(actor_executor_core_t *self, const proto_plan_t *plan, executor_flight_t *flight)
+{
+    for (uint32_t i = 0; i < plan->decode_slots.count; i++) {
+        uint32_t slot = plan->decode_slots.data[i];
+        executor_slot_t *s = &self->slots[slot];
+        uint32_t room = s->length_max - s->known - s->pending;
+        uint32_t adds = plan->width < room ? plan->width : room;
+        s->computed = s->known + s->pending - 1 + plan->width;
+        s->pending += adds;
+        executor_slot_touch(self, slot);
+        flight->rows[flight->row_count++] = (executor_row_t){.slot = slot,
+                                                             .generation = s->generation,
+                                                             .end = 0,
+                                                             .token_max = plan->width,
+                                                             .pending = adds};
+    }
+}
+
+/* A full plan drops columns that it does not name again.  The device knows patches only, so these
+ * become patches to 0, one for each stretch, ahead of the plan's own. */
+static bool
+add_dropped(actor_executor_core_t *self, const proto_plan_t *plan, proto_step_launch_t *launch)
+{
+    executor_launch_room_t *room = &self->launch;
+    uint32_t change_count = 0;
+    const actor_executor_change_t *changes =
+        actor_executor_tables_changes(self->tables, &change_count);
+    uint32_t patches = 0;
+    uint32_t blocks = 0;
+    for (uint32_t i = 0; i < change_count; i++) {
+        const actor_executor_change_t *change = &changes[i];
+        if (change->before == 0 || self->slots[change->slot].request == 0 ||
+            actor_executor_tables_get(self->tables, change->slot, change->group, change->column) !=
+                0) {
+            continue;
+        }
+        bool follows =
+            patches > 0 && room->patch_slots[patches - 1] == change->slot &&
+            room->patch_groups[patches - 1] == change->group &&
+            room->patch_columns[patches - 1] + room->patch_counts[patches - 1] == change->column;
+        if (!follows) {
+            room->patch_slots[patches] = change->slot;
+            room->patch_groups[patches] = (uint8_t)change->group;
+            room->patch_columns[patches] = change->column;
+            room->patch_counts[patches] = 0;
+            patches++;
+        }
+        room->patch_counts[patches - 1]++;
+        room->patch_blocks[blocks++] = 0;
+    }
+    if (patches == 0) {
+        return false;
+    }
+    uint32_t own = plan->patch_slots.count;
+    memcpy(room->patch_slots + patches, plan->patch_slots.data, own * sizeof(uint32_t));
+    memcpy(room->patch_groups + patches, plan->patch_groups.data, own);
+    memcpy(room->patch_columns + patches, plan->patch_columns.data, own * sizeof(uint32_t));
+    memcpy(room->patch_counts + patches, plan->patch_counts.data, own * sizeof(uint32_t));
+    memcpy(room->patch_blocks + blocks, plan->patch_blocks.data,
+           plan->patch_blocks.count * sizeof(uint32_t));
+    launch->patch_slots = (proto_column_u32_t){room->patch_slots, patches + own};
+    launch->patch_groups = (proto_column_u8_t){room->patch_groups, patches + own};
+    launch->patch_columns = (proto_column_u32_t){room->patch_columns, patches + own};
+    launch->patch_counts = (proto_column_u32_t){room->patch_counts, patches + own};
+    launch->patch_blocks =
+        (proto_column_u32_t){room->patch_blocks, blocks + plan->patch_blocks.count};
+    return true;
+}
+
+void
+executor_launch(actor_executor_core_t *self, const actor_input_t *input, actor_outbox_t *outbox)
+{
+    const proto_plan_t *plan = &input->body->plan;
+    for (uint32_t i = 0; i < plan->release_slots.count; i++) {
+        if (self->slots[plan->release_slots.data[i]].request != 0) {
+            executor_slot_leave(self, plan->release_slots.data[i]);
+        }
+    }
+    uint32_t at = (self->flight_first + self->flight_count) % FLIGHTS_MAX;
+    executor_flight_t *flight = &self->flights[at];
+    flight->step = plan->step;
+    flight->launched_ns = input->now_ns;
+    flight->row_count = 0;
+    flight->prompt_token_count = commit_extends(self, plan, flight, outbox);
+    commit_decodes(self, plan, flight);
+    flight->token_count = flight->prompt_token_count + plan->decode_slots.count * plan->width;
+    if (self->flight_count++ == 0) {
+        self->busy_since_ns = input->now_ns;
+        self->oldest_begin_ns = input->now_ns;
+    }
+    self->applied_step = plan->step;
+    self->is_awaiting_full = false;
+    self->is_device_pristine = false;
+
+    proto_body_t body = {
+        .step_launch = {.step = plan->step,
+                        .width = plan->width,
+                        .patch_slots = plan->patch_slots,
+                        .patch_groups = plan->patch_groups,
+                        .patch_columns = plan->patch_columns,
+                        .patch_counts = plan->patch_counts,
+                        .patch_blocks = plan->patch_blocks,
+                        .clear_groups = plan->clear_groups,
+                        .clear_blocks = plan->clear_blocks,
+                        .extend_slots = plan->extend_slots,
+                        .extend_begins = plan->extend_begins,
+                        .extend_lengths = plan->extend_lengths,
+                        .extend_samples = plan->extend_samples,
+                        .extend_tokens = {self->launch.tokens, flight->prompt_token_count},
+                        .decode_slots = plan->decode_slots}};
+    if (plan->base_step == 0) {
+        (void)add_dropped(self, plan, &body.step_launch);
+    }
+    actor_outbox_push(outbox, (actor_peer_t){ACTOR_PEER_LOCAL}, PROTO_KIND_STEP_LAUNCH, 0, &body);
+}
