@@ -4,8 +4,6 @@
 
 #include <string.h>
 
-#include "kern_sample.h"
-
 void
 kern_table_expand_host(const void *args, kern_share_t *share)
 {
@@ -181,36 +179,6 @@ kern_extend_commit_host(const void *args, kern_share_t *share)
         if (a->sample_indices[b] >= 0) {
             a->future_inputs[(size_t)slot * a->width] = a->tokens[a->sample_indices[b]];
         }
-    }
-}
-
-void
-kern_stop_flags_host(const void *args, kern_share_t *share)
-{
-    const kern_stop_flags_args_t *a = args;
-    if (share->thread_index != 0) {
-        return;
-    }
-    for (uint32_t b = 0; b < a->bs; b++) {
-        uint32_t slot = (uint32_t)a->slots[b];
-        int32_t accepted = a->accept_lengths[b];
-        uint8_t flags = 0;
-        for (uint32_t t = 0; t < a->width; t++) {
-            if ((a->sample_flags[(size_t)b * a->width + t] & KERN_SAMPLE_FLAG_NAN) != 0) {
-                flags |= a->nan_bit;
-            }
-        }
-        if (accepted > 0 && (uint32_t)accepted <= a->width) {
-            int32_t token = a->tokens[(size_t)b * a->width + (uint32_t)accepted - 1];
-            int32_t position = a->seq_lens[b] - (int32_t)a->width + accepted;
-            const int32_t *ids = a->stop_ids + slot * a->stop_stride;
-            for (uint32_t i = 0; i < a->stop_counts[slot]; i++) {
-                if (ids[i] == token && position >= a->stop_from[slot]) {
-                    flags |= a->stop_bit;
-                }
-            }
-        }
-        a->out[b] = flags;
     }
 }
 

@@ -144,26 +144,6 @@ typedef struct {
 } kern_extend_commit_args_t;
 void kern_extend_commit_host(const void *args, kern_share_t *share);
 
-/* Which rows end: out[b] = stop bit if the last accepted token of the request is one of its slot's
- * stop ids and stands at position >= stop_from; nan bit if one of its rows had a NaN. */
-typedef struct {
-    const int32_t *slots;          /* [bs] */
-    const int32_t *seq_lens;       /* [bs], with the `width` tokens of this step */
-    const int32_t *tokens;         /* [bs * width] */
-    const int32_t *accept_lengths; /* [bs] */
-    const uint8_t *sample_flags;   /* [bs * width] KERN_SAMPLE_FLAG_* */
-    uint32_t bs;
-    uint32_t width;
-    const uint32_t *stop_counts; /* [slots] */
-    const int32_t *stop_ids;     /* [slots][stop_stride] */
-    size_t stop_stride;
-    const int32_t *stop_from; /* [slots]: no stop before this position */
-    uint8_t stop_bit;
-    uint8_t nan_bit;
-    uint8_t *out; /* [bs] */
-} kern_stop_flags_args_t;
-void kern_stop_flags_host(const void *args, kern_share_t *share);
-
 /* A run of pages of one field. */
 typedef struct {
     uint8_t *pages; /* page p at pages + p * stride_bytes */

@@ -15,6 +15,7 @@
 #include "kern_norm.h"
 #include "kern_rope.h"
 #include "kern_sample.h"
+#include "kern_slot.h"
 
 #define DEVICE_OP_LIST(OP)                                                                         \
     OP(embed)                                                                                      \
@@ -43,6 +44,7 @@
     OP(extend_commit)                                                                              \
     OP(stop_flags)                                                                                 \
     OP(page_zero)                                                                                  \
+    OP(slot_setup)                                                                                 \
     OP(mark)
 
 struct device_ops {
