@@ -39,14 +39,14 @@ typedef struct actor_outbox actor_outbox_t;
 /* Encodes a message to `to` into the outbox.  `request` 0 = none.  The outbox is sized so that one
  * step's messages always fit (actor_core_ops_t.outbox_size_bytes): running out is a bug and
  * aborts, as does a value beyond its limit in the message list. */
-void actor_outbox_push(actor_outbox_t *outbox, actor_peer_t to, proto_kind_t kind,
-                       uint64_t request, const proto_body_t *body);
+void actor_outbox_push(actor_outbox_t *outbox, actor_peer_t to, proto_kind_t kind, uint64_t request,
+                       const proto_body_t *body);
 
 typedef struct {
-    const char *name;             /* "scheduler" */
+    const char *name; /* "scheduler" */
     proto_role_t role;
-    size_t outbox_size_bytes;     /* most bytes that one step can emit, all parts */
-    uint32_t outbox_count_max;    /* most messages that one step can emit */
+    size_t outbox_size_bytes;  /* most bytes that one step can emit, all parts */
+    uint32_t outbox_count_max; /* most messages that one step can emit */
 
     /* Handles one input.  Cannot fail: what is wrong with an input is answered by messages. */
     void (*step)(void *core, const actor_input_t *input, actor_outbox_t *outbox);

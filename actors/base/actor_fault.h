@@ -19,7 +19,8 @@
 
 extern atomic_bool actor_fault_armed;
 
-/* Arms the points of `specification`; STATUS_ERR_CONFIG, with nothing armed, if it does not parse. */
+/* Arms the points of `specification`; STATUS_ERR_CONFIG, with nothing armed, if it does not parse.
+ */
 MUST_CHECK proto_status_t actor_fault_arm(const char *specification);
 /* Forgets everything that was armed. */
 void actor_fault_clear(void);

@@ -30,10 +30,10 @@ typedef struct {
 typedef void (*actor_local_fn)(void *context, const actor_emission_t *emission);
 
 typedef struct {
-    const char *name;                /* [a-z0-9-]{1,31}, unique in the node */
-    uint64_t epoch;                  /* from the supervisor; or made from the time when alone */
+    const char *name; /* [a-z0-9-]{1,31}, unique in the node */
+    uint64_t epoch;   /* from the supervisor; or made from the time when alone */
     const actor_core_ops_t *ops;
-    void *core;                      /* lent; lives longer than the shell */
+    void *core; /* lent; lives longer than the shell */
     const actor_link_options_t *links;
     uint32_t link_count;
     const char *supervisor_endpoint; /* control link; NULL when the actor runs alone */
@@ -42,12 +42,12 @@ typedef struct {
     uint32_t missed_max;             /* heartbeats missed before a peer is down; 0 = 4 */
     actor_local_fn local;            /* may be NULL if the core never sends to LOCAL */
     void *local_context;
-    uint64_t send_wait_ns;           /* a full link may hold the shell this long, then its peer is
-                                        failed; 0 = 200 ms */
-    size_t post_size_bytes;          /* of the queue of actor_shell_post(); 0 = 8 MiB */
-    bool allow_remote;               /* permit endpoints beyond ipc:// and loopback */
-    bool heartbeats_to_core;         /* the core also gets each HEARTBEAT (supervisor) */
-    void *zmq_context;               /* lent, for inproc:// in one process; NULL = its own */
+    uint64_t send_wait_ns;   /* a full link may hold the shell this long, then its peer is
+                                failed; 0 = 200 ms */
+    size_t post_size_bytes;  /* of the queue of actor_shell_post(); 0 = 8 MiB */
+    bool allow_remote;       /* permit endpoints beyond ipc:// and loopback */
+    bool heartbeats_to_core; /* the core also gets each HEARTBEAT (supervisor) */
+    void *zmq_context;       /* lent, for inproc:// in one process; NULL = its own */
 } actor_shell_options_t;
 
 /* Opens the sockets (the binder's endpoint may hold ":*"; see actor_shell_endpoint).
@@ -81,8 +81,8 @@ void actor_shell_inject(actor_shell_t *self, proto_kind_t kind, uint64_t request
 
 /* The same from any other thread: copies the encoded message into a bounded queue and wakes the
  * shell.  Blocks while the queue is full unless the shell is stopping (STATUS_ERR_CANCELLED). */
-MUST_CHECK proto_status_t actor_shell_post(actor_shell_t *self, proto_kind_t kind,
-                                           uint64_t request, const proto_body_t *body);
+MUST_CHECK proto_status_t actor_shell_post(actor_shell_t *self, proto_kind_t kind, uint64_t request,
+                                           const proto_body_t *body);
 
 /* Ends actor_shell_run() at once; async-signal-safe, any thread. */
 void actor_shell_stop(actor_shell_t *self);

@@ -1,0 +1,399 @@
+/* actor_socket.c - options and calls of libzmq, in one place. */
+#include "actor_socket.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "actor_log.h"
+#include "proto_require.h"
+
+enum {
+    HANDSHAKE_MS = 2000,    /* of the transport; an inherited listener answers never */
+    RECONNECT_MS = 50,      /* first try; libzmq adds a random part */
+    RECONNECT_MAX_MS = 500, /* a restarted peer is found soon */
+    BACKLOG = 64,
+};
+
+static const char ipc_prefix[] = "ipc://";
+static const char tcp_prefix[] = "tcp://";
+static const char inproc_prefix[] = "inproc://";
+
+static bool
+has_prefix(const char *text, const char *prefix)
+{
+    return strncmp(text, prefix, strlen(prefix)) == 0;
+}
+
+bool
+actor_endpoint_is_local(const char *endpoint)
+{
+    if (has_prefix(endpoint, ipc_prefix) || has_prefix(endpoint, inproc_prefix)) {
+        return true;
+    }
+    if (!has_prefix(endpoint, tcp_prefix)) {
+        return false;
+    }
+    /* The host must be the whole word: 127.0.0.1.example.com is not this machine. */
+    const char *host = endpoint + strlen(tcp_prefix);
+    const char *colon = strrchr(host, ':');
+    char word[64];
+    if (colon == NULL || (size_t)(colon - host) >= sizeof word) {
+        return false;
+    }
+    memcpy(word, host, (size_t)(colon - host));
+    word[colon - host] = '\0';
+    struct in_addr address;
+    if (strcmp(word, "localhost") == 0 || strcmp(word, "[::1]") == 0) {
+        return true;
+    }
+    return inet_pton(AF_INET, word, &address) == 1 && (ntohl(address.s_addr) >> 24) == 127;
+}
+
+/* libzmq unlinks a socket file before it binds, and so would take the address of a living
+ * process: ask first whether somebody answers there. */
+static bool
+ipc_is_in_use(const char *path)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    (void)snprintf(address.sun_path, sizeof address.sun_path, "%s", path);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0) {
+        return false;
+    }
+    bool in_use =
+        connect(fd, (const struct sockaddr *)&address, sizeof address) == 0 || errno == EAGAIN;
+    (void)close(fd);
+    return in_use;
+}
+
+static proto_status_t
+check_endpoint(const actor_socket_options_t *options)
+{
+    const char *endpoint = options->endpoint;
+    bool known = has_prefix(endpoint, ipc_prefix) || has_prefix(endpoint, tcp_prefix) ||
+                 has_prefix(endpoint, inproc_prefix);
+    if (!known || strlen(endpoint) >= ACTOR_ENDPOINT_SIZE_MAX) {
+        actor_log(ACTOR_LOG_ERROR, "link.endpoint", 0,
+                  ACTOR_LOG_FIELDS(actor_log_str("endpoint", endpoint)),
+                  "endpoint '%s' is not usable: write ipc://PATH or tcp://HOST:PORT", endpoint);
+        return STATUS_ERR_CONFIG;
+    }
+    if (!has_prefix(endpoint, ipc_prefix)) {
+        return STATUS_OK;
+    }
+    const char *path = endpoint + strlen(ipc_prefix);
+    if (strlen(path) >= sizeof((struct sockaddr_un *)NULL)->sun_path) {
+        actor_log(ACTOR_LOG_ERROR, "link.endpoint", 0,
+                  ACTOR_LOG_FIELDS(actor_log_str("endpoint", endpoint)),
+                  "the path of endpoint '%s' is longer than %zu bytes: choose a shorter run folder",
+                  endpoint, sizeof((struct sockaddr_un *)NULL)->sun_path - 1);
+        return STATUS_ERR_CONFIG;
+    }
+    if (options->bind && path[0] == '/' && ipc_is_in_use(path)) {
+        actor_log(
+            ACTOR_LOG_ERROR, "link.in_use", 0,
+            ACTOR_LOG_FIELDS(actor_log_str("endpoint", endpoint)),
+            "endpoint '%s' is in use by another process: stop it or choose another run folder",
+            endpoint);
+        return STATUS_ERR_IO;
+    }
+    return STATUS_OK;
+}
+
+static void
+set_int(void *handle, int option, int value)
+{
+    int rc = zmq_setsockopt(handle, option, &value, sizeof value);
+    require(rc == 0);
+}
+
+static void
+set_options(actor_socket_t *self, const actor_socket_options_t *options)
+{
+    int64_t part_max = (int64_t)options->part_size_bytes_max;
+    int rc = zmq_setsockopt(self->handle, ZMQ_MAXMSGSIZE, &part_max, sizeof part_max);
+    require(rc == 0);
+    set_int(self->handle, ZMQ_SNDHWM, (int)options->queue_len_max);
+    set_int(self->handle, ZMQ_RCVHWM, (int)options->queue_len_max);
+    set_int(self->handle, ZMQ_LINGER, 0);
+    set_int(self->handle, ZMQ_HANDSHAKE_IVL, HANDSHAKE_MS);
+    if (has_prefix(options->endpoint, tcp_prefix)) {
+        /* A lost host is otherwise noticed by the system after two hours. */
+        set_int(self->handle, ZMQ_TCP_KEEPALIVE, 1);
+        set_int(self->handle, ZMQ_TCP_KEEPALIVE_IDLE, 1);
+        set_int(self->handle, ZMQ_TCP_KEEPALIVE_INTVL, 1);
+        set_int(self->handle, ZMQ_TCP_KEEPALIVE_CNT, 3);
+    }
+    if (self->router) {
+        set_int(self->handle, ZMQ_ROUTER_MANDATORY, 1);
+        set_int(self->handle, ZMQ_BACKLOG, BACKLOG);
+    } else {
+        rc = zmq_setsockopt(self->handle, ZMQ_ROUTING_ID, options->routing_id,
+                            strlen(options->routing_id));
+        require(rc == 0);
+        set_int(self->handle, ZMQ_IMMEDIATE, 1);
+        set_int(self->handle, ZMQ_RECONNECT_IVL, RECONNECT_MS);
+        set_int(self->handle, ZMQ_RECONNECT_IVL_MAX, RECONNECT_MAX_MS);
+    }
+}
+
+static int
+socket_fd(void *handle)
+{
+    int fd = -1;
+    size_t size = sizeof fd;
+    int rc = zmq_getsockopt(handle, ZMQ_FD, &fd, &size);
+    require(rc == 0);
+    return fd;
+}
+
+static proto_status_t
+open_monitor(void *context, actor_socket_t *self)
+{
+    static atomic_uint counter;
+    char address[64];
+    (void)snprintf(address, sizeof address, "inproc://actor-monitor-%u",
+                   atomic_fetch_add(&counter, 1));
+    int events = ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED |
+                 ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL;
+    if (zmq_socket_monitor(self->handle, address, events) != 0) {
+        return STATUS_ERR_IO;
+    }
+    self->monitor = zmq_socket(context, ZMQ_PAIR);
+    if (self->monitor == NULL) {
+        return STATUS_ERR_IO;
+    }
+    set_int(self->monitor, ZMQ_LINGER, 0);
+    if (zmq_connect(self->monitor, address) != 0) {
+        return STATUS_ERR_IO;
+    }
+    self->monitor_fd = socket_fd(self->monitor);
+    return STATUS_OK;
+}
+
+static proto_status_t
+attach(actor_socket_t *self, const actor_socket_options_t *options)
+{
+    int rc = options->bind ? zmq_bind(self->handle, options->endpoint)
+                           : zmq_connect(self->handle, options->endpoint);
+    if (rc != 0) {
+        int error = errno;
+        bool config = error == EINVAL || error == EPROTONOSUPPORT || error == ENODEV;
+        actor_log(ACTOR_LOG_ERROR, error == EADDRINUSE ? "link.in_use" : "link.endpoint", 0,
+                  ACTOR_LOG_FIELDS(actor_log_str("endpoint", options->endpoint),
+                                   actor_log_str("error", zmq_strerror(error))),
+                  "cannot %s '%s': %s; choose another endpoint",
+                  options->bind ? "bind" : "connect to", options->endpoint, zmq_strerror(error));
+        return config ? STATUS_ERR_CONFIG : STATUS_ERR_IO;
+    }
+    (void)snprintf(self->endpoint, sizeof self->endpoint, "%s", options->endpoint);
+    if (options->bind) {
+        size_t size = sizeof self->endpoint;
+        (void)zmq_getsockopt(self->handle, ZMQ_LAST_ENDPOINT, self->endpoint, &size);
+    }
+    return STATUS_OK;
+}
+
+proto_status_t
+actor_socket_open(void *context, const actor_socket_options_t *options, actor_socket_t *out)
+{
+    require(context != NULL);
+    require(options->bind || options->routing_id != NULL);
+    require(options->queue_len_max > 0);
+
+    proto_status_t status = check_endpoint(options);
+    if (status != STATUS_OK) {
+        goto err;
+    }
+    actor_socket_t self = {.router = options->bind, .fd = -1, .monitor_fd = -1};
+    self.handle = zmq_socket(context, self.router ? ZMQ_ROUTER : ZMQ_DEALER);
+    if (self.handle == NULL) {
+        status = STATUS_ERR_IO;
+        goto err;
+    }
+    set_options(&self, options);
+    status = open_monitor(context, &self);
+    if (status != STATUS_OK) {
+        goto err_close;
+    }
+    status = attach(&self, options);
+    if (status != STATUS_OK) {
+        goto err_close;
+    }
+    self.fd = socket_fd(self.handle);
+    *out = self;
+    return STATUS_OK;
+
+err_close:
+    actor_socket_close(&self, 0);
+err:
+    return status;
+}
+
+void
+actor_socket_close(actor_socket_t *self, int linger_ms)
+{
+    if (self->handle == NULL) {
+        return;
+    }
+    /* The monitor's writing end dies with the socket; its reading end is ours. */
+    (void)zmq_socket_monitor(self->handle, NULL, 0);
+    if (self->monitor != NULL) {
+        (void)zmq_close(self->monitor);
+    }
+    set_int(self->handle, ZMQ_LINGER, linger_ms);
+    (void)zmq_close(self->handle);
+    self->handle = NULL;
+    self->monitor = NULL;
+    self->fd = -1;
+    self->monitor_fd = -1;
+}
+
+void
+actor_frames_init(actor_frames_t *frames)
+{
+    for (uint32_t index = 0; index < PROTO_PART_COUNT_MAX; index++) {
+        (void)zmq_msg_init(&frames->parts[index]);
+    }
+    frames->count = 0;
+    frames->count_sent = 0;
+    frames->size_bytes = 0;
+}
+
+void
+actor_frames_fini(actor_frames_t *frames)
+{
+    for (uint32_t index = 0; index < PROTO_PART_COUNT_MAX; index++) {
+        (void)zmq_msg_close(&frames->parts[index]);
+    }
+}
+
+proto_bytes_t
+actor_frames_part(actor_frames_t *frames, uint32_t index)
+{
+    if (index >= frames->count) {
+        return (proto_bytes_t){NULL, 0};
+    }
+    size_t size = zmq_msg_size(&frames->parts[index]);
+    return (proto_bytes_t){size > 0 ? zmq_msg_data(&frames->parts[index]) : NULL, size};
+}
+
+proto_status_t
+actor_socket_receive(actor_socket_t *self, size_t size_bytes_max, actor_frames_t *frames)
+{
+    frames->count = 0;
+    frames->count_sent = 0;
+    frames->size_bytes = 0;
+    zmq_msg_t rest; /* parts beyond those that are kept */
+    (void)zmq_msg_init(&rest);
+    proto_status_t status = STATUS_OK;
+    bool more = true;
+    while (more) {
+        bool keep = frames->count_sent < PROTO_PART_COUNT_MAX;
+        zmq_msg_t *part = keep ? &frames->parts[frames->count_sent] : &rest;
+        if (zmq_msg_recv(part, self->handle, ZMQ_DONTWAIT) < 0) {
+            /* Parts of one message come together: this can only be its beginning. */
+            status = STATUS_AGAIN;
+            break;
+        }
+        frames->count_sent++;
+        frames->count += keep ? 1 : 0;
+        frames->size_bytes += zmq_msg_size(part);
+        more = zmq_msg_more(part) != 0;
+    }
+    (void)zmq_msg_close(&rest);
+    if (status == STATUS_OK &&
+        (frames->count_sent > PROTO_PART_COUNT_MAX || frames->size_bytes > size_bytes_max)) {
+        status = STATUS_ERR_TOO_LARGE;
+    }
+    return status;
+}
+
+static proto_status_t
+send_part(actor_socket_t *self, proto_bytes_t bytes, int flags)
+{
+    int rc;
+    do {
+        rc = zmq_send(self->handle, bytes.data, bytes.size_bytes, ZMQ_DONTWAIT | flags);
+    } while (rc < 0 && errno == EINTR);
+    if (rc >= 0) {
+        return STATUS_OK;
+    }
+    return errno == EAGAIN ? STATUS_AGAIN : STATUS_ERR_PEER_LOST;
+}
+
+proto_status_t
+actor_socket_send(actor_socket_t *self, proto_bytes_t routing_id, proto_bytes_t header,
+                  proto_bytes_t body, proto_bytes_t blob)
+{
+    require(self->router == (routing_id.size_bytes > 0));
+    if (self->router) {
+        proto_status_t status = send_part(self, routing_id, ZMQ_SNDMORE);
+        if (status != STATUS_OK) {
+            return status;
+        }
+    }
+    proto_status_t status = send_part(self, header, ZMQ_SNDMORE);
+    if (status != STATUS_OK) {
+        return status;
+    }
+    /* Once the first part is in, libzmq takes the others or drops the whole with its peer. */
+    bool has_blob = blob.size_bytes > 0;
+    (void)send_part(self, body, has_blob ? ZMQ_SNDMORE : 0);
+    if (has_blob) {
+        (void)send_part(self, blob, 0);
+    }
+    return STATUS_OK;
+}
+
+int
+actor_socket_ready(actor_socket_t *self)
+{
+    int events = 0;
+    size_t size = sizeof events;
+    int rc = zmq_getsockopt(self->handle, ZMQ_EVENTS, &events, &size);
+    return rc == 0 ? events : 0;
+}
+
+proto_status_t
+actor_socket_event(actor_socket_t *self, actor_socket_event_t *out)
+{
+    if (self->monitor == NULL) {
+        return STATUS_AGAIN;
+    }
+    zmq_msg_t part;
+    (void)zmq_msg_init(&part);
+    if (zmq_msg_recv(&part, self->monitor, ZMQ_DONTWAIT) < 0) {
+        (void)zmq_msg_close(&part);
+        return STATUS_AGAIN;
+    }
+    uint16_t event = 0;
+    if (zmq_msg_size(&part) >= sizeof event) {
+        memcpy(&event, zmq_msg_data(&part), sizeof event);
+    }
+    while (zmq_msg_more(&part) != 0 && zmq_msg_recv(&part, self->monitor, ZMQ_DONTWAIT) >= 0) {
+    }
+    (void)zmq_msg_close(&part);
+    switch (event) {
+    case ZMQ_EVENT_HANDSHAKE_SUCCEEDED:
+        *out = ACTOR_SOCKET_EVENT_OPEN;
+        break;
+    case ZMQ_EVENT_DISCONNECTED:
+        *out = ACTOR_SOCKET_EVENT_CLOSED;
+        break;
+    case ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL:
+    case ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL:
+        *out = ACTOR_SOCKET_EVENT_REFUSED;
+        break;
+    default:
+        *out = ACTOR_SOCKET_EVENT_OTHER;
+        break;
+    }
+    return STATUS_OK;
+}
