@@ -1,0 +1,772 @@
+#include "sched_core.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sched_internal.h"
+
+enum {
+    QUEUE_LEN_DEFAULT = 1024,
+    SKIP_COUNT_DEFAULT = 64,
+    REFUSAL_COUNT_DEFAULT = 3,
+    STALL_TICKS_DEFAULT = 8,
+    RETRY_AFTER_MS = 1000,
+};
+#define QUEUE_TIMEOUT_DEFAULT_NS UINT64_C(600000000000)
+
+/* ---- lists of slots -------------------------------------------------------------------------- */
+
+void
+sched_list_add(sched_core_t *self, sched_list_t *list, uint32_t slot)
+{
+    require(list->count < self->slot_count);
+    self->slots[slot].place = list->count;
+    list->items[list->count++] = slot;
+}
+
+void
+sched_list_swap_remove(sched_core_t *self, sched_list_t *list, uint32_t slot)
+{
+    uint32_t place = self->slots[slot].place;
+    require(place < list->count);
+    require(list->items[place] == slot);
+    uint32_t last = list->items[--list->count];
+    list->items[place] = last;
+    self->slots[last].place = place;
+    self->slots[slot].place = SCHED_NONE;
+}
+
+void
+sched_list_remove(sched_core_t *self, sched_list_t *list, uint32_t slot)
+{
+    uint32_t place = self->slots[slot].place;
+    require(place < list->count);
+    require(list->items[place] == slot);
+    list->count--;
+    for (uint32_t i = place; i < list->count; i++) {
+        list->items[i] = list->items[i + 1];
+        self->slots[list->items[i]].place = i;
+    }
+    self->slots[slot].place = SCHED_NONE;
+}
+
+/* ---- making ---------------------------------------------------------------------------------- */
+
+static proto_status_t
+check_options(sched_core_options_t *options)
+{
+    if (options->slot_count_max == 0 || options->slot_count_max > PROTO_ROWS_MAX ||
+        options->queue_len_max > 1 << 20 || options->overlap_depth_max > 1) {
+        return STATUS_ERR_CONFIG;
+    }
+    if (options->queue_len_max == 0) {
+        options->queue_len_max = QUEUE_LEN_DEFAULT;
+    }
+    if (options->skip_count_max == 0) {
+        options->skip_count_max = SKIP_COUNT_DEFAULT;
+    }
+    if (options->refusal_count_max == 0) {
+        options->refusal_count_max = REFUSAL_COUNT_DEFAULT;
+    }
+    if (options->stall_ticks_max == 0) {
+        options->stall_ticks_max = STALL_TICKS_DEFAULT;
+    }
+    if (options->queue_timeout_ns == 0) {
+        options->queue_timeout_ns = QUEUE_TIMEOUT_DEFAULT_NS;
+    }
+    return STATUS_OK;
+}
+
+proto_status_t
+sched_core_new(const sched_core_options_t *options, sched_core_t **out_p)
+{
+    require(options != NULL);
+    require(out_p != NULL);
+    sched_core_options_t checked = *options;
+    proto_status_t status = check_options(&checked);
+    if (status != STATUS_OK) {
+        return status;
+    }
+    status = STATUS_ERR_NO_MEMORY;
+    sched_core_t *self = calloc(1, sizeof *self);
+    if (self == NULL) {
+        return status;
+    }
+    self->options = checked;
+    /* An entry for each waiting request and each slot; an ended one keeps its entry until it is
+     * taken, so twice the slots lets new ones in meanwhile. */
+    self->entry_count = checked.queue_len_max + 2 * checked.slot_count_max;
+    self->entries = calloc(self->entry_count, sizeof *self->entries);
+    if (self->entries == NULL) {
+        goto err_destroy;
+    }
+    status = sched_ids_init(&self->ids, self->entry_count, SCHED_ENDED_MEMORY);
+    if (status != STATUS_OK) {
+        goto err_destroy;
+    }
+    status = sched_heap_init(&self->waiting, self->entry_count);
+    if (status != STATUS_OK) {
+        goto err_destroy;
+    }
+    status = sched_heap_init(&self->deadlines, self->entry_count);
+    if (status != STATUS_OK) {
+        goto err_destroy;
+    }
+    for (uint32_t i = 0; i < self->entry_count; i++) {
+        self->entries[i].next = i + 1 < self->entry_count ? i + 1 : SCHED_NONE;
+    }
+    self->finished_head = SCHED_NONE;
+    self->finished_tail = SCHED_NONE;
+    self->tick_ns = UINT64_MAX;
+    *out_p = self;
+    return STATUS_OK;
+
+err_destroy:
+    sched_core_destroy(&self);
+    return status;
+}
+
+static void
+free_executor(sched_core_t *self)
+{
+    sched_builder_t *plan = &self->plan;
+    void *parts[] = {
+        self->slots,
+        self->spans,
+        self->extents,
+        self->tables,
+        self->hashes,
+        self->scratch,
+        self->free_slots.items,
+        self->decoding.items,
+        self->prefilling.items,
+        self->retracted.items,
+        self->releasing.items,
+        self->holed.items,
+        self->leaving,
+        self->dirty,
+        self->row_requests,
+        self->row_owners,
+        self->row_indices,
+        self->row_counts,
+        self->check_holders,
+        plan->release_slots,
+        plan->patch_slots,
+        plan->patch_groups,
+        plan->patch_columns,
+        plan->patch_counts,
+        plan->patch_blocks,
+        plan->clear_groups,
+        plan->clear_blocks,
+        plan->extend_slots,
+        plan->extend_begins,
+        plan->extend_lengths,
+        plan->extend_samples,
+        plan->decode_slots,
+        self->steps[0].rows,
+        self->steps[1].rows,
+        self->steps[0].releases,
+        self->steps[1].releases,
+    };
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+        free(parts[i]);
+    }
+    sched_pool_destroy(&self->pool);
+    sched_list_t none = {0};
+    self->slots = NULL;
+    self->spans = NULL;
+    self->extents = NULL;
+    self->tables = NULL;
+    self->hashes = NULL;
+    self->scratch = NULL;
+    self->free_slots = self->decoding = self->prefilling = none;
+    self->retracted = self->releasing = self->holed = none;
+    self->leaving = NULL;
+    self->dirty = NULL;
+    self->row_requests = NULL;
+    self->row_owners = NULL;
+    self->row_indices = NULL;
+    self->row_counts = NULL;
+    self->check_holders = NULL;
+    memset(plan, 0, sizeof *plan);
+    memset(self->steps, 0, sizeof self->steps);
+    self->dirty_count = 0;
+    self->running_count = 0;
+    self->step_in_flight = 0;
+    self->step_first = 0;
+    self->step_base = 0;
+    self->admission_count = 0;
+    self->admission_at = 0;
+    self->stall_ticks = 0;
+    self->refusal_run = 0;
+    self->tick_ns = UINT64_MAX;
+}
+
+void
+sched_core_destroy(sched_core_t **self_p)
+{
+    sched_core_t *self = *self_p;
+    if (self == NULL) {
+        return;
+    }
+    free_executor(self);
+    sched_heap_fini(&self->deadlines);
+    sched_heap_fini(&self->waiting);
+    sched_ids_fini(&self->ids);
+    free(self->entries);
+    free(self);
+    *self_p = NULL;
+}
+
+/* ---- attaching ------------------------------------------------------------------------------- */
+
+static proto_status_t __attribute__((format(printf, 3, 4)))
+refuse_info(proto_error_t *error, proto_status_t status, const char *format, ...)
+{
+    if (error != NULL) {
+        va_list list;
+        va_start(list, format);
+        vsnprintf(error->detail, sizeof error->detail, format, list);
+        va_end(list);
+    }
+    return status;
+}
+
+static proto_status_t
+set_group(sched_core_t *self, const proto_executor_info_t *info, uint32_t g, proto_error_t *error)
+{
+    sched_group_t *group = &self->groups[g];
+    group->kind = info->group_kinds.data[g];
+    group->granularity = info->group_granularities.data[g];
+    group->window = info->group_windows.data[g];
+    group->packing = info->group_packings.data[g];
+    if (group->kind > 1) {
+        return refuse_info(error, STATUS_ERR_UNSUPPORTED,
+                           "cache group %u is of kind %u; full (0) and sliding (1) are supported",
+                           g, group->kind);
+    }
+    if (group->granularity == 0 || self->page_tokens % group->granularity != 0) {
+        return refuse_info(error, STATUS_ERR_CONFIG,
+                           "cache group %u: granularity %u does not divide the page of %u tokens",
+                           g, group->granularity, self->page_tokens);
+    }
+    if (group->packing == 0 || group->packing > SCHED_PACKING_MAX) {
+        return refuse_info(error, STATUS_ERR_CONFIG, "cache group %u: packing %u is not 1..%d", g,
+                           group->packing, SCHED_PACKING_MAX);
+    }
+    if (group->kind == 1 && group->window == 0) {
+        return refuse_info(error, STATUS_ERR_CONFIG, "cache group %u: a window of 0 tokens", g);
+    }
+    self->has_sliding = self->has_sliding || group->kind == 1;
+    group->page_blocks = self->page_tokens / group->granularity;
+    group->columns_max = sched_divide_up(self->model_len_max, group->granularity);
+    group->column_offset = self->table_stride;
+    self->table_stride += group->columns_max;
+    return STATUS_OK;
+}
+
+static proto_status_t
+set_limits(sched_core_t *self, const proto_executor_info_t *info, proto_error_t *error)
+{
+    self->slot_count = info->slot_count < self->options.slot_count_max
+                           ? info->slot_count
+                           : self->options.slot_count_max;
+    self->step_tokens_max = info->step_tokens_max;
+    self->width = info->decode_width;
+    self->step_count_max = 1 + (info->overlap_depth_max < self->options.overlap_depth_max
+                                    ? info->overlap_depth_max
+                                    : self->options.overlap_depth_max);
+    self->page_tokens = info->prefix_granularity;
+    self->model_len_max = info->model_len_max;
+    self->parent_count = info->parent_count;
+    self->group_count = info->group_kinds.count;
+    self->table_stride = 0;
+    self->has_sliding = false;
+    if (self->slot_count == 0 || self->step_tokens_max == 0 || self->width == 0 ||
+        self->page_tokens == 0 || self->model_len_max < 2 || self->parent_count < 2) {
+        return refuse_info(error, STATUS_ERR_CONFIG,
+                           "slots %u, step tokens %u, width %u, page %u, length %u, parents %u: "
+                           "each must be positive, the last two at least 2",
+                           info->slot_count, info->step_tokens_max, info->decode_width,
+                           info->prefix_granularity, info->model_len_max, info->parent_count);
+    }
+    if (self->step_tokens_max < self->width) {
+        return refuse_info(error, STATUS_ERR_CONFIG, "a step of %u tokens holds no row of %u",
+                           self->step_tokens_max, self->width);
+    }
+    if (self->group_count == 0 || self->group_count > PROTO_GROUPS_MAX ||
+        info->group_granularities.count != self->group_count ||
+        info->group_windows.count != self->group_count ||
+        info->group_packings.count != self->group_count) {
+        return refuse_info(error, STATUS_ERR_CONFIG, "cache groups: columns of %u, %u, %u and %u",
+                           info->group_kinds.count, info->group_granularities.count,
+                           info->group_windows.count, info->group_packings.count);
+    }
+    for (uint32_t g = 0; g < self->group_count; g++) {
+        proto_status_t status = set_group(self, info, g, error);
+        if (status != STATUS_OK) {
+            return status;
+        }
+    }
+    if (self->table_stride > SCHED_PLAN_BLOCKS_MAX / 2) {
+        return refuse_info(error, STATUS_ERR_CONFIG, "tables of %u columns are too wide",
+                           self->table_stride);
+    }
+    return STATUS_OK;
+}
+
+static bool
+allocate_plan(sched_core_t *self)
+{
+    sched_builder_t *plan = &self->plan;
+    size_t rows = self->slot_count;
+    self->dirty_max = 4 * self->slot_count * self->group_count + 256;
+    plan->patch_max = 4 * self->slot_count * self->group_count + self->dirty_max + 64;
+    uint64_t blocks = 2 * (uint64_t)rows * self->table_stride + self->dirty_max + 64;
+    plan->block_max = blocks < SCHED_PLAN_BLOCKS_MAX ? (uint32_t)blocks : SCHED_PLAN_BLOCKS_MAX;
+    plan->clear_max = plan->block_max;
+    plan->release_slots = calloc(rows, sizeof *plan->release_slots);
+    plan->patch_slots = calloc(plan->patch_max, sizeof *plan->patch_slots);
+    plan->patch_groups = calloc(plan->patch_max, sizeof *plan->patch_groups);
+    plan->patch_columns = calloc(plan->patch_max, sizeof *plan->patch_columns);
+    plan->patch_counts = calloc(plan->patch_max, sizeof *plan->patch_counts);
+    plan->patch_blocks = calloc(plan->block_max, sizeof *plan->patch_blocks);
+    plan->clear_groups = calloc(plan->clear_max, sizeof *plan->clear_groups);
+    plan->clear_blocks = calloc(plan->clear_max, sizeof *plan->clear_blocks);
+    plan->extend_slots = calloc(rows, sizeof *plan->extend_slots);
+    plan->extend_begins = calloc(rows, sizeof *plan->extend_begins);
+    plan->extend_lengths = calloc(rows, sizeof *plan->extend_lengths);
+    plan->extend_samples = calloc(rows, sizeof *plan->extend_samples);
+    plan->decode_slots = calloc(rows, sizeof *plan->decode_slots);
+    self->dirty = calloc(self->dirty_max, sizeof *self->dirty);
+    bool good =
+        plan->release_slots != NULL && plan->patch_slots != NULL && plan->patch_groups != NULL &&
+        plan->patch_columns != NULL && plan->patch_counts != NULL && plan->patch_blocks != NULL &&
+        plan->clear_groups != NULL && plan->clear_blocks != NULL && plan->extend_slots != NULL &&
+        plan->extend_begins != NULL && plan->extend_lengths != NULL &&
+        plan->extend_samples != NULL && plan->decode_slots != NULL && self->dirty != NULL;
+    for (uint32_t i = 0; i < SCHED_STEPS_MAX; i++) {
+        self->steps[i].rows = calloc(rows, sizeof *self->steps[i].rows);
+        self->steps[i].releases = calloc(rows, sizeof *self->steps[i].releases);
+        good = good && self->steps[i].rows != NULL && self->steps[i].releases != NULL;
+    }
+    return good;
+}
+
+static bool
+allocate_slots(sched_core_t *self)
+{
+    size_t rows = (size_t)self->slot_count + 1;
+    self->pages_max = self->model_len_max / self->page_tokens + 1;
+    self->slots = aligned_alloc(64, rows * sizeof *self->slots);
+    self->spans = calloc(rows, sizeof *self->spans);
+    self->extents = calloc(rows * self->group_count, sizeof *self->extents);
+    self->tables = calloc(rows * self->table_stride, sizeof *self->tables);
+    self->hashes = calloc(rows * self->pages_max, PROTO_HASH_SIZE_BYTES);
+    self->scratch = calloc(self->table_stride, sizeof *self->scratch);
+    self->leaving = calloc(rows, sizeof *self->leaving);
+    self->row_requests = calloc(rows, sizeof *self->row_requests);
+    self->row_owners = calloc(rows, sizeof *self->row_owners);
+    self->row_indices = calloc(rows, sizeof *self->row_indices);
+    self->row_counts = calloc(rows, sizeof *self->row_counts);
+    self->check_holders = calloc(self->block_count, sizeof *self->check_holders);
+    bool good = self->slots != NULL && self->spans != NULL && self->extents != NULL &&
+                self->tables != NULL && self->hashes != NULL && self->scratch != NULL &&
+                self->leaving != NULL && self->row_requests != NULL && self->row_owners != NULL &&
+                self->row_indices != NULL && self->row_counts != NULL &&
+                self->check_holders != NULL;
+    sched_list_t *lists[] = {&self->free_slots, &self->decoding,  &self->prefilling,
+                             &self->retracted,  &self->releasing, &self->holed};
+    for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) {
+        lists[i]->items = calloc(rows, sizeof *lists[i]->items);
+        lists[i]->count = 0;
+        good = good && lists[i]->items != NULL;
+    }
+    return good;
+}
+
+proto_status_t
+sched_core_attach(sched_core_t *self, const proto_executor_info_t *info, proto_error_t *error)
+{
+    require(!self->attached);
+    proto_status_t status = set_limits(self, info, error);
+    if (status != STATUS_OK) {
+        return status;
+    }
+    sched_pool_group_t groups[PROTO_GROUPS_MAX];
+    self->block_count = 0;
+    for (uint32_t g = 0; g < self->group_count; g++) {
+        groups[g] = (sched_pool_group_t){.granularity = self->groups[g].granularity,
+                                         .packing = self->groups[g].packing};
+        self->block_count += 1 + (self->parent_count - 1) * groups[g].packing;
+    }
+    status = sched_pool_new(self->parent_count, groups, self->group_count, &self->pool);
+    if (status != STATUS_OK) {
+        return refuse_info(error, status, "no pool of %u parents: %s", self->parent_count,
+                           proto_status_text(status));
+    }
+    for (uint32_t g = 0; g < self->group_count; g++) {
+        self->groups[g].base = sched_pool_base(self->pool, g);
+    }
+    if (!allocate_slots(self) || !allocate_plan(self)) {
+        free_executor(self);
+        return refuse_info(error, STATUS_ERR_NO_MEMORY, "no memory for %u slots of %u columns",
+                           self->slot_count, self->table_stride);
+    }
+    memset(self->slots, 0, ((size_t)self->slot_count + 1) * sizeof *self->slots);
+    for (uint32_t slot = self->slot_count; slot > 0; slot--) {
+        self->slots[slot].entry = SCHED_NONE;
+        sched_list_add(self, &self->free_slots, slot);
+    }
+    self->attached = true;
+    sched_fold(self, self->parent_count);
+    return STATUS_OK;
+}
+
+void
+sched_core_detach(sched_core_t *self, proto_status_t status, const char *code)
+{
+    if (!self->attached) {
+        return;
+    }
+    for (uint32_t i = 0; i < self->entry_count; i++) {
+        sched_entry_t *entry = &self->entries[i];
+        if (entry->in_use && entry->state != SCHED_STATE_FINISHED) {
+            entry->retry_after_ms = RETRY_AFTER_MS;
+            sched_end(self, i, PROTO_FINISH_ERROR, status, code);
+        }
+    }
+    free_executor(self);
+    self->attached = false;
+    sched_fold(self, 0);
+}
+
+bool
+sched_core_is_attached(const sched_core_t *self)
+{
+    return self->attached;
+}
+
+/* ---- submit ---------------------------------------------------------------------------------- */
+
+/* Tokens that a request can ever have in the cache: its last token is never written there. */
+static uint32_t
+cover_max_of(const sched_core_t *self, uint32_t prompt_length, uint32_t generation_max)
+{
+    uint64_t tokens = (uint64_t)prompt_length + generation_max - 1;
+    if (self->width > 1) {
+        tokens += (uint64_t)self->width * self->step_count_max;
+    }
+    return tokens < self->model_len_max ? (uint32_t)tokens : self->model_len_max;
+}
+
+uint64_t
+sched_parents_needed(const sched_core_t *self, uint32_t token_count)
+{
+    uint64_t parents = 0;
+    for (uint32_t g = 0; g < self->group_count; g++) {
+        const sched_group_t *group = &self->groups[g];
+        uint64_t columns = sched_divide_up(token_count, group->granularity);
+        if (group->kind == 1) {
+            /* The window, a chunk before it slides, and one column that is cut by each end. */
+            uint64_t live = (uint64_t)group->window + self->step_tokens_max +
+                            self->width * self->step_count_max;
+            uint64_t most = (live + group->granularity - 1) / group->granularity + 1;
+            columns = columns < most ? columns : most;
+        }
+        parents += (columns + group->packing - 1) / group->packing;
+    }
+    return parents;
+}
+
+static proto_status_t
+refuse(sched_refusal_t *refusal, proto_status_t status, const char *code, const char *what,
+       uint64_t needed, uint64_t limit)
+{
+    bool later = status == STATUS_ERR_OVERLOADED || status == STATUS_ERR_REFUSED;
+    *refusal = (sched_refusal_t){
+        .code = code,
+        .what = what,
+        .needed = needed,
+        .limit = limit,
+        .retry_after_ms = later ? RETRY_AFTER_MS : 0,
+    };
+    return status;
+}
+
+static proto_status_t
+check_submit(const sched_core_t *self, const sched_submit_t *submit, sched_refusal_t *refusal)
+{
+    if (!self->attached) {
+        return refuse(refusal, STATUS_ERR_REFUSED, "no_executor", "executors", 1, 0);
+    }
+    if (self->draining) {
+        return refuse(refusal, STATUS_ERR_REFUSED, "draining", "requests", 1, 0);
+    }
+    if (submit->prompt_length == 0 || submit->generation_max == 0 ||
+        submit->emitted >= submit->prompt_length) {
+        return refuse(refusal, STATUS_ERR_INVALID, "invalid", "prompt and generated tokens",
+                      submit->emitted, submit->prompt_length);
+    }
+    uint64_t pages = submit->prompt_length / self->page_tokens;
+    if (submit->page_hashes.size_bytes != pages * PROTO_HASH_SIZE_BYTES) {
+        return refuse(refusal, STATUS_ERR_INVALID, "invalid", "page hashes",
+                      submit->page_hashes.size_bytes / PROTO_HASH_SIZE_BYTES, pages);
+    }
+    uint64_t length = (uint64_t)submit->prompt_length + submit->generation_max;
+    if (length > self->model_len_max) {
+        return refuse(refusal, STATUS_ERR_NEVER_FITS, "never_fits", "tokens", length,
+                      self->model_len_max);
+    }
+    uint64_t parents = sched_parents_needed(self, cover_max_of(self, submit->prompt_length,
+                                                               submit->generation_max));
+    if (parents > self->parent_count - 1) {
+        return refuse(refusal, STATUS_ERR_NEVER_FITS, "never_fits", "blocks", parents,
+                      self->parent_count - 1);
+    }
+    if (self->waiting.count >= self->options.queue_len_max || self->entry_free == SCHED_NONE) {
+        return refuse(refusal, STATUS_ERR_OVERLOADED, "overloaded", "requests",
+                      (uint64_t)self->waiting.count + 1, self->options.queue_len_max);
+    }
+    return STATUS_OK;
+}
+
+proto_status_t
+sched_core_submit(sched_core_t *self, uint64_t now_ns, const sched_submit_t *submit,
+                  sched_refusal_t *refusal)
+{
+    require(submit != NULL);
+    require(refusal != NULL);
+    if (sched_ids_find(&self->ids, submit->owner, submit->request) != SCHED_IDS_UNKNOWN) {
+        self->figures.late_events++;
+        return refuse(refusal, STATUS_ERR_STALE, "duplicate", "requests", 2, 1);
+    }
+    proto_status_t status = check_submit(self, submit, refusal);
+    if (status != STATUS_OK) {
+        return status;
+    }
+    uint32_t index = self->entry_free;
+    sched_entry_t *entry = &self->entries[index];
+    self->entry_free = entry->next;
+    uint64_t timeout =
+        submit->queue_timeout_ns != 0 ? submit->queue_timeout_ns : self->options.queue_timeout_ns;
+    *entry = (sched_entry_t){
+        .request = submit->request,
+        .tag = submit->tag,
+        .arrival = ++self->arrival_count,
+        .submit_ns = now_ns,
+        .deadline_ns = timeout < UINT64_MAX - now_ns ? now_ns + timeout : UINT64_MAX,
+        .hashes = submit->page_hashes.data,
+        .priority = submit->priority,
+        .owner = submit->owner,
+        .prompt_length = submit->prompt_length,
+        .generation_max = submit->generation_max,
+        .emitted = submit->emitted,
+        .page_count = submit->prompt_length / self->page_tokens,
+        .tried_version = UINT64_MAX,
+        .code = "",
+        .state = SCHED_STATE_SUBMITTED,
+        .in_use = true,
+    };
+    sched_ids_add(&self->ids, submit->owner, submit->request, index);
+    sched_heap_push(&self->waiting, index,
+                    (sched_key_t){.major = entry->priority, .minor = entry->arrival});
+    sched_heap_push(&self->deadlines, index, (sched_key_t){.minor = entry->deadline_ns});
+    sched_fold(self, submit->request);
+    sched_fold(self, (uint64_t)submit->prompt_length << 32 | submit->generation_max);
+    return STATUS_OK;
+}
+
+/* ---- ends ------------------------------------------------------------------------------------ */
+
+void
+sched_move(sched_core_t *self, uint32_t index, sched_move_t move)
+{
+    sched_entry_t *entry = &self->entries[index];
+    sched_state_t next = SCHED_STATE_FINISHED;
+    proto_status_t status = sched_state_next((sched_state_t)entry->state, move, &next);
+    require(status == STATUS_OK);
+    entry->state = (uint8_t)next;
+    if (entry->slot != 0) {
+        self->slots[entry->slot].state = (uint8_t)next;
+    }
+}
+
+void
+sched_leave_queue(sched_core_t *self, uint32_t index)
+{
+    sched_heap_remove(&self->waiting, index);
+    sched_heap_remove(&self->deadlines, index);
+}
+
+static void
+leave_slot(sched_core_t *self, uint32_t slot)
+{
+    sched_slot_t *row = &self->slots[slot];
+    if (row->place != SCHED_NONE) {
+        if (row->state == SCHED_STATE_RETRACTED) {
+            sched_list_remove(self, &self->retracted, slot);
+        } else if (row->state == SCHED_STATE_PREFILLING) {
+            sched_list_remove(self, &self->prefilling, slot);
+        } else {
+            sched_list_swap_remove(self, &self->decoding, slot);
+        }
+    }
+    sched_drop_blocks(self, slot);
+    for (uint32_t g = 0; g < self->group_count; g++) {
+        sched_extent(self, slot, g)->executor_count = 0;
+    }
+    uint32_t serial = row->serial + 1;
+    *row = (sched_slot_t){.serial = serial,
+                          .entry = SCHED_NONE,
+                          .publish_at = UINT32_MAX,
+                          .expire_at = UINT32_MAX};
+    sched_list_add(self, &self->releasing, slot);
+    self->running_count--;
+    self->end_count++;
+}
+
+void
+sched_end(sched_core_t *self, uint32_t index, proto_finish_reason_t reason, proto_status_t status,
+          const char *code)
+{
+    sched_entry_t *entry = &self->entries[index];
+    require(entry->in_use);
+    require(entry->state != SCHED_STATE_FINISHED);
+    if (entry->slot != 0) {
+        entry->generated_count = self->slots[entry->slot].generated;
+        leave_slot(self, entry->slot);
+        entry->slot = 0;
+    } else {
+        sched_leave_queue(self, index);
+    }
+    bool well = reason == PROTO_FINISH_STOP || reason == PROTO_FINISH_LENGTH;
+    sched_move(self, index, well ? SCHED_MOVE_FINISH : SCHED_MOVE_ABORT);
+    entry->reason = (uint8_t)reason;
+    entry->status = status;
+    entry->code = code;
+    entry->next = SCHED_NONE;
+    if (self->finished_tail != SCHED_NONE) {
+        self->entries[self->finished_tail].next = index;
+    } else {
+        self->finished_head = index;
+    }
+    self->finished_tail = index;
+    sched_ids_end(&self->ids, entry->owner, entry->request);
+    sched_fold(self, entry->request ^ (uint64_t)reason << 60);
+}
+
+bool
+sched_core_take_finished(sched_core_t *self, sched_finished_t *out)
+{
+    uint32_t index = self->finished_head;
+    if (index == SCHED_NONE) {
+        return false;
+    }
+    sched_entry_t *entry = &self->entries[index];
+    self->finished_head = entry->next;
+    if (self->finished_head == SCHED_NONE) {
+        self->finished_tail = SCHED_NONE;
+    }
+    *out = (sched_finished_t){
+        .request = entry->request,
+        .owner = entry->owner,
+        .tag = entry->tag,
+        .admitted = entry->admitted,
+        .reason = (proto_finish_reason_t)entry->reason,
+        .status = entry->status,
+        .code = entry->code,
+        .prompt_count = entry->prompt_length - entry->emitted,
+        .cached_count = entry->cached_count,
+        .generated_count = entry->emitted + entry->generated_count,
+        .queue_ns = entry->queue_ns,
+        .needed = entry->needed,
+        .limit = entry->limit,
+        .retry_after_ms = entry->retry_after_ms,
+    };
+    entry->in_use = false;
+    entry->next = self->entry_free;
+    self->entry_free = index;
+    return true;
+}
+
+bool
+sched_core_take_admission(sched_core_t *self, sched_admission_t *out)
+{
+    if (self->admission_at == self->admission_count) {
+        return false;
+    }
+    *out = self->admissions[self->admission_at++];
+    return true;
+}
+
+/* ---- questions ------------------------------------------------------------------------------- */
+
+uint64_t
+sched_core_deadline_ns(const sched_core_t *self)
+{
+    uint32_t first = sched_heap_first(&self->deadlines);
+    uint64_t deadline = first == SCHED_NONE ? UINT64_MAX : self->entries[first].deadline_ns;
+    return self->tick_ns < deadline ? self->tick_ns : deadline;
+}
+
+static uint32_t
+prompt_length_max_of(const sched_core_t *self)
+{
+    uint32_t low = 0;
+    uint32_t high = self->model_len_max - 1;
+    while (low < high) {
+        uint32_t middle = low + (high - low + 1) / 2;
+        if (sched_parents_needed(self, cover_max_of(self, middle, 1)) <= self->parent_count - 1) {
+            low = middle;
+        } else {
+            high = middle - 1;
+        }
+    }
+    return low;
+}
+
+void
+sched_core_figures(const sched_core_t *self, sched_figures_t *out)
+{
+    *out = self->figures;
+    out->running_count = self->running_count;
+    out->waiting_count = self->waiting.count;
+    out->retracted_count = self->retracted.count;
+    out->in_flight_count = self->step_in_flight;
+    if (!self->attached) {
+        return;
+    }
+    out->block_count = sched_pool_capacity(self->pool, 0);
+    out->free_count = sched_pool_count(self->pool, 0, SCHED_BLOCK_FREE);
+    out->cached_count = sched_pool_count(self->pool, 0, SCHED_BLOCK_CACHED);
+    out->prompt_length_max = prompt_length_max_of(self);
+    out->token_capacity = (uint64_t)out->block_count * self->groups[0].granularity;
+    out->evicted_blocks = sched_pool_evicted_count(self->pool);
+}
+
+bool
+sched_core_step_in_work(const sched_core_t *self, uint64_t *step, uint64_t *planned_ns,
+                        uint64_t *predicted_ns)
+{
+    if (self->step_in_flight == 0) {
+        return false;
+    }
+    const sched_step_t *oldest = &self->steps[self->step_first];
+    *step = oldest->step;
+    *planned_ns = oldest->planned_ns;
+    uint64_t extend_tokens = 0;
+    for (uint32_t r = 0; r < oldest->extend_count; r++) {
+        extend_tokens += oldest->rows[r].length;
+    }
+    *predicted_ns = self->decode_step_ns + extend_tokens * self->extend_token_ns;
+    return true;
+}
+
+uint64_t
+sched_core_digest(const sched_core_t *self)
+{
+    return self->digest;
+}

@@ -1,0 +1,338 @@
+/* sched_internal.h - the insides of sched_core, shared by its own files only.
+ *
+ *   sched_core.c     making, attaching, submit, the ends of requests, figures
+ *   sched_batch.c    NextPlan: which rows, and the columns of the plan
+ *   sched_admit.c    blocks of a request: lookup, admission, growth, retraction
+ *   sched_advance.c  what results, refusals and the time change
+ *   sched_check.c    invariants, and "why is it waiting?"
+ *
+ * A request is an entry from submit to its end.  With a slot it also has a row of `slots` (what a
+ * step touches: one cache line) and a table of blocks.  A slot's `serial` changes when its request
+ * leaves it or is retracted, so that a row of a step in flight knows whether it still counts. */
+#ifndef SCHED_INTERNAL_H
+#define SCHED_INTERNAL_H
+
+#include "proto_require.h"
+#include "sched_core.h"
+#include "sched_heap.h"
+#include "sched_ids.h"
+#include "sched_pool.h"
+
+enum {
+    SCHED_NONE = UINT32_MAX,
+    SCHED_STEPS_MAX = 2,              /* 1 + the largest overlap depth */
+    SCHED_ENDED_MEMORY = 4096,        /* ended requests that are remembered */
+    SCHED_SCAN_MAX = 8,               /* blocked heads that one plan looks behind */
+    SCHED_ADMISSIONS_MAX = 64,        /* new requests in one plan */
+    SCHED_ADMIT_TOKENS_MAX = 1 << 18, /* their prompt tokens, beyond the first request's */
+    SCHED_REFUSAL_RUN_MAX = 16,       /* refusals without a result between them: give up */
+    SCHED_PLAN_BLOCKS_MAX = 1 << 20,  /* block ids in one plan */
+    SCHED_TICK_NS = 10 * 1000 * 1000, /* between two looks at work that cannot be planned */
+};
+
+/* What decides about a request, whether it has a slot or not. */
+typedef struct {
+    uint64_t request;
+    uint64_t tag;
+    uint64_t arrival;
+    uint64_t submit_ns;
+    uint64_t deadline_ns;   /* in the queue */
+    uint64_t queue_ns;      /* from submit to the first plan */
+    const uint8_t *hashes;  /* lent; until admitted */
+    uint64_t tried_version; /* the pool's, when it last did not fit */
+    uint64_t needed;        /* numbers of the last refusal */
+    uint64_t limit;
+    int64_t priority;
+    uint32_t owner;
+    uint32_t prompt_length;
+    uint32_t generation_max;
+    uint32_t emitted;
+    uint32_t page_count;      /* whole pages of the prompt */
+    uint32_t slot;            /* 0 = none */
+    uint32_t cached_count;    /* prompt tokens found when it was admitted */
+    uint32_t generated_count; /* at its end */
+    uint32_t passed_count;    /* admissions that passed it while it was blocked */
+    uint32_t refusal_count;   /* plans of it refused in a row */
+    uint32_t next;            /* in the list of free or ended entries */
+    proto_status_t status;
+    const char *code;
+    uint32_t retry_after_ms;
+    uint8_t reason; /* proto_finish_reason_t */
+    uint8_t state;  /* sched_state_t */
+    bool in_use;
+    bool admitted;
+} sched_entry_t;
+
+enum {
+    SLOT_RETRACT = 1, /* retract when its rows in flight have ended */
+    SLOT_HOLES = 2,   /* the executor's table has columns that are to be emptied */
+    SLOT_REFUSED = 4, /* its entry counts refusals: a result takes them back */
+};
+
+/* What a step touches. */
+typedef struct {
+    uint32_t planned;   /* tokens in the cache when all planned steps ended; upper bound */
+    uint32_t covered;   /* tokens that its table has blocks for, all groups */
+    uint32_t computed;  /* tokens in the cache, by results */
+    uint32_t generated; /* tokens generated, by results */
+    uint32_t generation_max;
+    uint32_t samples_in_flight; /* rows in flight that give tokens */
+    uint32_t publish_at;        /* `computed` that completes the next page; UINT32_MAX = none */
+    uint32_t expire_at;         /* `computed` that expires the next sliding column */
+    uint32_t serial;
+    uint32_t entry; /* SCHED_NONE = empty */
+    uint32_t place; /* index in its list (decode, prefill, retracted) */
+    uint32_t owner;
+    uint64_t request;
+    uint16_t rows_in_flight;
+    uint8_t state; /* mirrors the entry's */
+    uint8_t flags;
+} sched_slot_t;
+
+_Static_assert(sizeof(sched_slot_t) == 64, "a slot is one cache line");
+
+/* The rest of a slot. */
+typedef struct {
+    uint32_t prompt_length;
+    uint32_t prefill_end;    /* tokens to prefill in all */
+    uint32_t page_known;     /* pages whose hash is known */
+    uint32_t page_published; /* pages published or found, from the first */
+    uint32_t cover_max;      /* tokens that it can ever need blocks for */
+    uint32_t lost;           /* computed tokens that a retraction took */
+} sched_span_t;
+
+typedef struct {
+    uint32_t column_count;   /* columns taken, holes included */
+    uint32_t expired_count;  /* leading columns that are holes */
+    uint32_t executor_count; /* columns that the executor's table has */
+} sched_extent_t;
+
+typedef struct {
+    uint32_t kind; /* 0 full, 1 sliding */
+    uint32_t granularity;
+    uint32_t window;
+    uint32_t packing;
+    uint32_t base;          /* of its blocks in the pool */
+    uint32_t columns_max;   /* of a table */
+    uint32_t column_offset; /* of its columns within a slot's table */
+    uint32_t page_blocks;   /* blocks of one identity page */
+} sched_group_t;
+
+typedef struct {
+    uint32_t slot;
+    uint32_t serial;
+    uint32_t length;  /* extend: tokens; decode: the width */
+    uint32_t samples; /* 1: gives tokens */
+} sched_row_t;
+
+typedef struct {
+    uint64_t step;
+    uint64_t planned_ns;
+    uint32_t extend_count;
+    uint32_t row_count;
+    uint32_t token_count;
+    uint32_t release_count;
+    sched_row_t *rows;  /* [slot_count] */
+    uint32_t *releases; /* [slot_count] */
+} sched_step_t;
+
+typedef struct {
+    uint32_t slot;
+    uint32_t serial;
+    uint32_t group;
+    uint32_t column;
+} sched_dirty_t;
+
+typedef struct {
+    uint32_t *items;
+    uint32_t count;
+} sched_list_t;
+
+/* The plan in the making; the columns that go out. */
+typedef struct {
+    uint32_t *release_slots;
+    uint32_t *patch_slots;
+    uint8_t *patch_groups;
+    uint32_t *patch_columns;
+    uint32_t *patch_counts;
+    uint32_t *patch_blocks;
+    uint8_t *clear_groups;
+    uint32_t *clear_blocks;
+    uint32_t *extend_slots;
+    uint32_t *extend_begins;
+    uint32_t *extend_lengths;
+    uint8_t *extend_samples;
+    uint32_t *decode_slots;
+    uint32_t patch_count;
+    uint32_t patch_max;
+    uint32_t block_count;
+    uint32_t block_max;
+    uint32_t clear_count;
+    uint32_t clear_max;
+    uint32_t extend_count;
+    uint32_t decode_count;
+    uint32_t token_count;
+    bool full;
+} sched_builder_t;
+
+struct sched_core {
+    sched_core_options_t options;
+    bool attached;
+    bool draining;
+
+    /* Requests. */
+    sched_entry_t *entries;
+    uint32_t entry_count;
+    uint32_t entry_free;    /* list of unused entries */
+    uint32_t finished_head; /* list of ended requests, oldest first */
+    uint32_t finished_tail;
+    sched_ids_t ids;
+    sched_heap_t waiting;   /* entries by priority and arrival */
+    sched_heap_t deadlines; /* the same entries by deadline */
+    uint64_t arrival_count;
+
+    /* The executor. */
+    uint32_t slot_count;
+    uint32_t step_tokens_max;
+    uint32_t width;
+    uint32_t step_count_max; /* in flight */
+    uint32_t page_tokens;    /* prefix_granularity */
+    uint32_t model_len_max;
+    uint32_t group_count;
+    uint32_t table_stride; /* columns of all groups */
+    uint32_t parent_count;
+    bool has_sliding;
+    sched_group_t groups[PROTO_GROUPS_MAX];
+    sched_pool_t *pool;
+    sched_slot_t *slots;     /* [slot_count + 1] */
+    sched_span_t *spans;     /* [slot_count + 1] */
+    sched_extent_t *extents; /* [slot_count + 1][group_count] */
+    uint32_t *tables;        /* [slot_count + 1][table_stride] block numbers within the group */
+    uint8_t *hashes;         /* [slot_count + 1][pages_max][32] */
+    uint32_t pages_max;
+    uint32_t *scratch;       /* [table_stride] blocks found by a lookup */
+    uint32_t block_count;    /* of the pool, all groups and null blocks */
+    sched_list_t free_slots; /* a stack: the last one's lines are warm */
+    sched_list_t decoding;   /* slots that may get a decode row */
+    sched_list_t prefilling; /* slots with tokens left to prefill, oldest first */
+    sched_list_t retracted;  /* slots without blocks, oldest first */
+    sched_list_t releasing;  /* slots whose end the executor has not been told */
+    sched_list_t holed;      /* slots with SLOT_HOLES */
+    uint32_t running_count;
+    uint32_t decode_cursor;
+    uint32_t *leaving; /* [slot_count] decode rows that were their last */
+    sched_dirty_t *dirty;
+    uint32_t dirty_count;
+    uint32_t dirty_max;
+
+    /* Plans. */
+    sched_builder_t plan;
+    sched_step_t steps[SCHED_STEPS_MAX]; /* ring */
+    uint32_t step_first;
+    uint32_t step_in_flight;
+    uint64_t step_last; /* number of the last plan, over all executors */
+    uint64_t step_base; /* what the next plan patches; 0 = full */
+    sched_admission_t admissions[SCHED_ADMISSIONS_MAX];
+    uint32_t admission_count;
+    uint32_t admission_at;
+    uint64_t end_count;   /* requests that left their blocks; part of what `tried_version` says */
+    bool growth_failed;   /* a running row found no block in this plan */
+    uint32_t refusal_run; /* refusals since the last result */
+    uint32_t stall_ticks;
+    uint64_t tick_ns; /* next look at work that could not be planned; UINT64_MAX = none */
+
+    /* Results. */
+    uint64_t *row_requests;
+    uint32_t *row_owners;
+    uint32_t *row_indices;
+    uint8_t *row_counts;
+
+    /* Feedback: what a token of a prefill, and a decode step, cost lately. */
+    uint64_t extend_token_ns;
+    uint64_t decode_step_ns;
+
+    sched_figures_t figures;
+    uint64_t digest;
+    uint32_t *check_holders; /* [blocks] room for sched_core_check() */
+};
+
+static inline void
+sched_fold(sched_core_t *self, uint64_t value)
+{
+    uint64_t x = (self->digest ^ value) * 0x9e3779b97f4a7c15u;
+    self->digest = x ^ (x >> 29);
+}
+
+static inline uint32_t
+sched_divide_up(uint32_t a, uint32_t b)
+{
+    return (uint32_t)(((uint64_t)a + b - 1) / b);
+}
+
+static inline uint32_t *
+sched_table(const sched_core_t *self, uint32_t slot, uint32_t group)
+{
+    return self->tables + (size_t)slot * self->table_stride + self->groups[group].column_offset;
+}
+
+static inline sched_extent_t *
+sched_extent(const sched_core_t *self, uint32_t slot, uint32_t group)
+{
+    return self->extents + (size_t)slot * self->group_count + group;
+}
+
+static inline uint8_t *
+sched_hash(const sched_core_t *self, uint32_t slot, uint32_t page)
+{
+    return self->hashes + ((size_t)slot * self->pages_max + page) * PROTO_HASH_SIZE_BYTES;
+}
+
+static inline sched_block_t
+sched_block(const sched_core_t *self, uint32_t group, uint32_t child)
+{
+    return (sched_block_t){self->groups[group].base + child};
+}
+
+static inline sched_step_t *
+sched_step_at(const sched_core_t *self, uint32_t index)
+{
+    return (sched_step_t *)&self->steps[(self->step_first + index) % SCHED_STEPS_MAX];
+}
+
+/* sched_core.c */
+void sched_move(sched_core_t *self, uint32_t entry, sched_move_t move);
+/* Ends a request from any state: blocks back, slot to be released, one answer queued. */
+void sched_end(sched_core_t *self, uint32_t entry, proto_finish_reason_t reason,
+               proto_status_t status, const char *code);
+uint64_t sched_parents_needed(const sched_core_t *self, uint32_t token_count);
+void sched_list_add(sched_core_t *self, sched_list_t *list, uint32_t slot);
+/* Keeps the order of the others. */
+void sched_list_remove(sched_core_t *self, sched_list_t *list, uint32_t slot);
+/* Moves the last one into the gap. */
+void sched_list_swap_remove(sched_core_t *self, sched_list_t *list, uint32_t slot);
+void sched_leave_queue(sched_core_t *self, uint32_t entry);
+
+/* sched_admit.c */
+/* Gives a request (queued, or retracted in `slot`) its blocks.  STATUS_FULL: *needed and *available
+ * tell why, nothing changed. */
+proto_status_t sched_admit(sched_core_t *self, uint32_t entry, uint32_t slot);
+/* Blocks up to `token_count`.  STATUS_FULL if some group has none left; what was taken stays. */
+proto_status_t sched_grow(sched_core_t *self, uint32_t slot, uint32_t token_count);
+/* Gives every block back; the table is empty afterwards. */
+void sched_drop_blocks(sched_core_t *self, uint32_t slot);
+/* Takes the blocks away; the request starts over from its tokens. */
+void sched_retract(sched_core_t *self, uint32_t slot);
+/* Retracts the victim; false if nobody holds blocks. */
+bool sched_retract_victim(sched_core_t *self);
+/* Publishes pages that are complete. */
+void sched_publish(sched_core_t *self, uint32_t slot);
+/* Empties columns that have slid out of their window. */
+void sched_expire(sched_core_t *self, uint32_t slot);
+void sched_set_expire_at(sched_core_t *self, uint32_t slot);
+void sched_set_publish_at(sched_core_t *self, uint32_t slot);
+/* Appends columns [begin, end) of a table to the plan; false if there is no room. */
+bool sched_patch(sched_core_t *self, uint32_t slot, uint32_t group, uint32_t begin, uint32_t end);
+/* Appends one column that the executor does not know yet; false if the list is full. */
+bool sched_mark_dirty(sched_core_t *self, uint32_t slot, uint32_t group, uint32_t column);
+
+#endif
