@@ -35,6 +35,12 @@ size_t kern_type_row_size_bytes(kern_type_t type, uint32_t cols);
 /* Writes `cols` floats; `row` is the start of a row of blocks. */
 void kern_type_row_to_float(kern_type_t type, const void *row, uint32_t cols, float *out);
 
+/* The 6-bit scale and min of sub-block `index` (0..7) of a Q4_K or Q5_K block. */
+void kern_type_super_scale(const uint8_t *scales, uint32_t index, uint8_t *scale, uint8_t *min);
+
+/* Element k (0..255) of a Q6_K block as 0..63; the value is (this - 32) * scale. */
+uint8_t kern_type_q6_k_quant(const uint8_t *low, const uint8_t *high, uint32_t k);
+
 /* IEEE half precision. */
 float kern_half_to_float(uint16_t half);
 uint16_t kern_float_to_half(float value); /* round to nearest even */

@@ -1,0 +1,29 @@
+/* The microkernels for "avx512" (kern_path.h). */
+#if defined(__x86_64__)
+#include "kern_vec_avx512.h"
+
+#include <math.h>
+
+#include "kern_attention_body.h"
+#include "kern_linear_body.h"
+#include "kern_row_body.h"
+#include "kern_table.h"
+
+const kern_table_t KV_TABLE = {
+    .quantize_row = quantize_row,
+    .tile = tile,
+    .dot = dot,
+    .split = split,
+    .merge = merge,
+    .rms_norm_row = rms_norm_row,
+    .silu_mul_row = silu_mul_row,
+    .add_row = add_row,
+    .scale_row = scale_row,
+    .rotate = rotate,
+    .half_row = half_row,
+    .max_row = max_row,
+    .find = find,
+    .exp_row = exp_row,
+    .select_ge = select_ge,
+};
+#endif

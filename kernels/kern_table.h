@@ -1,0 +1,116 @@
+/* kern_table.h - inside kernels/: the microkernels of one instruction set. */
+#ifndef KERN_TABLE_H
+#define KERN_TABLE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kern_attention.h"
+#include "kern_pack.h"
+#include "kern_path.h"
+#include "kern_type.h"
+
+/* `rows` rows of activations times one tile of 16 weight rows. */
+typedef struct {
+    kern_type_t type;
+    const uint8_t *tile;
+    uint32_t cols;
+    const uint8_t *records; /* the first row's record */
+    size_t record_stride;   /* bytes */
+    uint32_t rows;
+    uint32_t out_count; /* 1..16 weight rows that exist */
+    float *out;         /* the first row's first output */
+    size_t out_stride;  /* floats */
+    const float *bias;  /* at this tile, or NULL */
+    bool accumulate;
+} kern_tile_args_t;
+
+/* Rows of activations times `out_count` rows of float weights. */
+typedef struct {
+    kern_type_t type; /* F32, F16, BF16 */
+    const uint8_t *weights;
+    size_t weight_stride; /* bytes */
+    uint32_t cols;
+    const float *input;
+    size_t input_stride; /* floats */
+    uint32_t rows;
+    uint32_t out_count;
+    float *out;
+    size_t out_stride;
+    const float *bias;
+    bool accumulate;
+} kern_dot_args_t;
+
+/* One query row and head, within one split of the keys. */
+typedef struct {
+    const float *q;
+    float *scores; /* [KERN_ATTENTION_SPLIT], scratch */
+    float *values; /* [padded head_dim]: sum of p * v */
+    float max;     /* -infinity if there is no key */
+    float sum;
+    uint32_t begin; /* keys begin..end - 1 of the split are seen */
+    uint32_t end;
+} kern_split_query_t;
+
+/* All queries of one key head and split. */
+typedef struct {
+    const kern_attention_cache_t *cache;
+    const int32_t *pages; /* the request's row of the page table */
+    uint32_t kv_head;
+    uint32_t position;  /* of the split's first key */
+    uint32_t key_count; /* keys in the split, 1..KERN_ATTENTION_SPLIT */
+    kern_split_query_t *queries;
+    uint32_t query_count;
+    float *block; /* scratch: [KERN_ATTENTION_BLOCK * padded head_dim] */
+} kern_split_args_t;
+
+enum {
+    KERN_ATTENTION_BLOCK = 64, /* keys transposed at a time */
+    KERN_EXP_BLOCK = 1024,     /* values summed in float before double takes over */
+};
+
+typedef struct {
+    void (*quantize_row)(kern_quant_t quant, const float *input, uint32_t cols, uint8_t *record);
+    void (*tile)(const kern_tile_args_t *args);
+    void (*dot)(const kern_dot_args_t *args);
+    void (*split)(const kern_split_args_t *args);
+    /* (max, sum, values) absorbs the next split. */
+    void (*merge)(float *max, float *sum, float *values, float next_max, float next_sum,
+                  const float *next_values, uint32_t head_dim);
+    void (*rms_norm_row)(float *input, const float *residual, const float *weight, float *output,
+                         uint32_t cols, float epsilon);
+    void (*silu_mul_row)(const float *gate, const float *up, float *output, uint32_t cols);
+    void (*add_row)(const float *a, const float *b, float *output, uint32_t cols);
+    void (*scale_row)(const float *input, float scale, float *output, uint32_t cols);
+    void (*rotate)(const float *input, const float *angles, uint32_t rope_dim, bool interleaved,
+                   float *output);
+    void (*half_row)(const float *input, uint16_t *output, uint32_t cols);
+    /* Largest value, and whether there is a NaN. */
+    float (*max_row)(const float *input, uint32_t count, bool *nan);
+    /* The first index of that value. */
+    uint32_t (*find)(const float *input, uint32_t count, float value);
+    /* out[i] = exp(input[i] * scale - shift); sums[j] = the sum of KERN_EXP_BLOCK of them; returns
+     * the sum of all, in a fixed order.  out and sums may be NULL. */
+    double (*exp_row)(const float *input, uint32_t count, float scale, float shift, float *out,
+                      float *sums);
+    /* Indices of values >= limit, ascending; stops at out_max. */
+    uint32_t (*select_ge)(const float *input, uint32_t count, float limit, uint32_t *out,
+                          uint32_t out_max);
+} kern_table_t;
+
+extern const kern_table_t kern_table_portable;
+#if defined(__x86_64__)
+extern const kern_table_t kern_table_avx2;
+extern const kern_table_t kern_table_avx512;
+#endif
+
+const kern_table_t *kern_table(kern_path_t path);
+
+static inline uint32_t
+kern_padded_dim(uint32_t head_dim)
+{
+    return (head_dim + 15u) & ~15u;
+}
+
+#endif
