@@ -76,7 +76,8 @@ static void
 take_usage(cli_http_answer_t *answer, const json_t *usage)
 {
     if (json_is_object(usage)) {
-        answer->prompt_tokens = (uint32_t)json_integer_value(json_object_get(usage, "prompt_tokens"));
+        answer->prompt_tokens =
+            (uint32_t)json_integer_value(json_object_get(usage, "prompt_tokens"));
         answer->answer_tokens =
             (uint32_t)json_integer_value(json_object_get(usage, "completion_tokens"));
     }

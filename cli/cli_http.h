@@ -9,10 +9,10 @@
 #include "proto_status.h"
 
 typedef struct {
-    uint32_t chunk_count;     /* pieces of text that arrived */
-    uint64_t first_ns;        /* request sent to first text, ns */
-    uint64_t total_ns;        /* request sent to end, ns */
-    uint32_t prompt_tokens;   /* from the usage chunk */
+    uint32_t chunk_count;   /* pieces of text that arrived */
+    uint64_t first_ns;      /* request sent to first text, ns */
+    uint64_t total_ns;      /* request sent to end, ns */
+    uint32_t prompt_tokens; /* from the usage chunk */
     uint32_t answer_tokens;
 } cli_http_answer_t;
 

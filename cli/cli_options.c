@@ -75,7 +75,8 @@ cli_options_help(const cli_command_t *command, FILE *stream)
                        option->argument != NULL ? option->argument : "");
         fprintf(stream, "  %-28s %s\n", left, option->text);
     }
-    fprintf(stream, "\nEach option can also be set as ONEPATH_<NAME>, for example ONEPATH_PORT=8080.\n");
+    fprintf(stream,
+            "\nEach option can also be set as ONEPATH_<NAME>, for example ONEPATH_PORT=8080.\n");
 }
 
 static proto_status_t

@@ -29,7 +29,7 @@ typedef struct {
 } cli_list_t;
 
 typedef struct {
-    const char *name;     /* without the dashes */
+    const char *name; /* without the dashes */
     cli_option_type_t type;
     size_t offset_bytes;  /* within the values */
     uint64_t min, max;    /* U32 and SIZE */

@@ -1,0 +1,271 @@
+/* `onepath actor KIND MODEL`: one actor in this process, as `serve` starts it. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "actor_executor.h"
+#include "actor_fault.h"
+#include "actor_gateway.h"
+#include "actor_log.h"
+#include "actor_recorder.h"
+#include "actor_scheduler.h"
+#include "cli_node.h"
+
+static const cli_command_t actor_command = {
+    .name = "actor",
+    .usage = "actor gateway|scheduler|executor|recorder MODEL [OPTIONS]",
+    .text = "Runs one actor in this process.  The sockets are in --run-dir: start the scheduler\n"
+            "first.  `serve` does this for you.",
+    .examples = "  onepath actor scheduler model.gguf --run-dir /run/onepath &\n"
+                "  onepath actor executor model.gguf --run-dir /run/onepath &\n"
+                "  onepath actor gateway model.gguf --run-dir /run/onepath",
+    .options = cli_node_options,
+    .word_count_min = 2,
+    .word_count_max = 2,
+};
+
+typedef struct {
+    cli_node_t node;
+    const char *kind;
+    const char *model;
+    uint64_t epoch;
+    int ring_fd;
+    char gateway_endpoint[160];
+    char executor_endpoint[160];
+} session_t;
+
+static proto_status_t
+parse_unsigned(const char *option, const char *text, uint64_t *out)
+{
+    errno = 0;
+    char *end = NULL;
+    unsigned long long value = strtoull(text, &end, 10);
+    if (errno != 0 || end == text || *end != '\0') {
+        fprintf(stderr, "onepath actor: --%s is '%s'; it takes a number\n", option, text);
+        return STATUS_ERR_CONFIG;
+    }
+    *out = value;
+    return STATUS_OK;
+}
+
+/* Arms the fault points of this actor, once in the life of a node: a restarted actor must not die
+ * at the same place again, so a file in the run folder remembers that it was armed. */
+static proto_status_t
+arm_faults(const session_t *session)
+{
+    char specification[1024] = "";
+    size_t length = 0;
+    size_t kind_len = strlen(session->kind);
+    for (uint32_t i = 0; i < session->node.faults.count; i++) {
+        const char *fault = session->node.faults.items[i];
+        if (strncmp(fault, session->kind, kind_len) != 0 || fault[kind_len] != '/') {
+            continue;
+        }
+        int put = snprintf(specification + length, sizeof specification - length, "%s%s",
+                           length > 0 ? "," : "", fault + kind_len + 1);
+        if (put < 0 || (size_t)put >= sizeof specification - length) {
+            fprintf(stderr, "onepath actor: too many --fault\n");
+            return STATUS_ERR_CONFIG;
+        }
+        length += (size_t)put;
+    }
+    if (length == 0) {
+        return STATUS_OK;
+    }
+    char marker[256];
+    (void)snprintf(marker, sizeof marker, "%s/armed-%s", session->node.run_dir, session->kind);
+    int fd = open(marker, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600);
+    if (fd < 0) {
+        return STATUS_OK;
+    }
+    close(fd);
+    proto_status_t status = actor_fault_arm(specification);
+    if (status != STATUS_OK) {
+        fprintf(stderr,
+                "onepath actor: --fault '%s' does not parse: NAME:ACTION[:NTH[:ARGUMENT]]\n",
+                specification);
+    }
+    return status;
+}
+
+static int
+run_gateway(const session_t *session)
+{
+    const cli_node_t *node = &session->node;
+    const actor_gateway_options_t options = {
+        .name = node->name,
+        .epoch = session->epoch,
+        .scheduler_endpoint = session->gateway_endpoint,
+        .supervisor_endpoint = node->supervisor,
+        .ring_fd = session->ring_fd,
+        .stop = &cli_stop,
+        .model_path = session->model,
+        .served_model_name = node->served_model_name,
+        .chat_template = node->chat_template,
+        .strict_params = node->strict_params,
+        .bind_address = node->host,
+        .port = (uint16_t)node->port,
+        .choice_count_max = node->slot_count + node->queue_len_max,
+        .drain_timeout_ms = node->drain_timeout_s * 1000,
+    };
+    return actor_gateway_run(&options);
+}
+
+static int
+run_scheduler(const session_t *session)
+{
+    const cli_node_t *node = &session->node;
+    const actor_scheduler_options_t options = {
+        .name = node->name,
+        .epoch = session->epoch,
+        .gateway_endpoint = session->gateway_endpoint,
+        .executor_endpoint = session->executor_endpoint,
+        .supervisor_endpoint = node->supervisor,
+        .ring_fd = session->ring_fd,
+        .stop = &cli_stop,
+        .queue_len_max = node->queue_len_max,
+        .no_overlap = node->no_overlap,
+        .no_prefix_cache = node->no_prefix_cache,
+    };
+    return actor_scheduler_run(&options);
+}
+
+static int
+run_executor(const session_t *session)
+{
+    const cli_node_t *node = &session->node;
+    const actor_executor_options_t options = {
+        .name = node->name,
+        .epoch = session->epoch,
+        .scheduler_endpoint = session->executor_endpoint,
+        .supervisor_endpoint = node->supervisor,
+        .ring_fd = session->ring_fd,
+        .stop = &cli_stop,
+        .run =
+            {
+                .model_path = session->model,
+                .device = node->device,
+                .model_len_max = node->model_len_max,
+                .slot_count = node->slot_count,
+                .step_tokens_max = node->step_tokens_max,
+                .block_granularity = node->block_granularity,
+                .cache_size_bytes = node->memory_bytes,
+                .thread_count = node->thread_count,
+                .enforce_eager = node->enforce_eager,
+                .capture_bs_max = node->capture_size_max,
+                .kernel_path = node->kernels,
+                .graph_debug = node->graph_debug,
+            },
+        .null_device = node->null_device,
+    };
+    return actor_executor_run(&options);
+}
+
+static int
+run_recorder(const session_t *session)
+{
+    const cli_node_t *node = &session->node;
+    actor_recorder_ring_t rings[CLI_LIST_LEN_MAX];
+    static char names[CLI_LIST_LEN_MAX][PROTO_NAME_SIZE_BYTES];
+    for (uint32_t i = 0; i < node->rings.count; i++) {
+        const char *equals = strchr(node->rings.items[i], '=');
+        uint64_t fd = 0;
+        if (equals == NULL || (size_t)(equals - node->rings.items[i]) >= PROTO_NAME_SIZE_BYTES ||
+            parse_unsigned("ring", equals + 1, &fd) != STATUS_OK) {
+            fprintf(stderr, "onepath actor: --ring is '%s'; it takes NAME=DESCRIPTOR\n",
+                    node->rings.items[i]);
+            return CLI_EXIT_CONFIG;
+        }
+        memcpy(names[i], node->rings.items[i], (size_t)(equals - node->rings.items[i]));
+        rings[i] = (actor_recorder_ring_t){.actor_name = names[i], .fd = (int)fd};
+    }
+    bool to_folder = strcmp(node->record, "ring") != 0 && strcmp(node->record, "off") != 0;
+    const actor_recorder_options_t options = {
+        .name = node->name,
+        .epoch = session->epoch,
+        .supervisor_endpoint = node->supervisor,
+        .rings = rings,
+        .ring_count = node->rings.count,
+        .log_dir = to_folder ? node->record : NULL,
+        .stop = &cli_stop,
+    };
+    return actor_recorder_run(&options);
+}
+
+static const struct {
+    const char *kind;
+    int (*run)(const session_t *session);
+} kinds[] = {
+    {"gateway", run_gateway},
+    {"scheduler", run_scheduler},
+    {"executor", run_executor},
+    {"recorder", run_recorder},
+};
+
+static proto_status_t
+prepare(session_t *session)
+{
+    cli_node_t *node = &session->node;
+    if (node->name == NULL) {
+        node->name = session->kind;
+    }
+    session->ring_fd = -1;
+    uint64_t fd = 0;
+    if (node->ring_fd != NULL) {
+        if (parse_unsigned("ring-fd", node->ring_fd, &fd) != STATUS_OK) {
+            return STATUS_ERR_CONFIG;
+        }
+        session->ring_fd = (int)fd;
+    }
+    if (node->epoch != NULL && parse_unsigned("epoch", node->epoch, &session->epoch) != STATUS_OK) {
+        return STATUS_ERR_CONFIG;
+    }
+    if (node->run_dir == NULL) {
+        fprintf(stderr, "onepath actor: --run-dir is needed: the folder where the actors meet\n");
+        return STATUS_ERR_CONFIG;
+    }
+    if (strlen(node->run_dir) > 80) {
+        fprintf(stderr, "onepath actor: --run-dir is %zu bytes long; a socket path allows 80\n",
+                strlen(node->run_dir));
+        return STATUS_ERR_CONFIG;
+    }
+    (void)snprintf(session->gateway_endpoint, sizeof session->gateway_endpoint,
+                   "ipc://%s/scheduler-gateway", node->run_dir);
+    (void)snprintf(session->executor_endpoint, sizeof session->executor_endpoint,
+                   "ipc://%s/scheduler-executor", node->run_dir);
+    return arm_faults(session);
+}
+
+int
+cli_actor(int argc, char **argv)
+{
+    static session_t session;
+    cli_node_init(&session.node);
+    cli_command_t command = actor_command;
+    command.option_count = cli_node_option_count;
+    cli_words_t words;
+    proto_status_t status = cli_options_parse(&command, argc, argv, 2, &session.node, &words);
+    if (status != STATUS_OK) {
+        return status == STATUS_END ? CLI_EXIT_OK : CLI_EXIT_CONFIG;
+    }
+    session.kind = words.words[0];
+    session.model = words.words[1];
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        if (strcmp(kinds[i].kind, session.kind) != 0) {
+            continue;
+        }
+        cli_signals_install(session.node.supervisor != NULL);
+        if (cli_node_check(&session.node) != STATUS_OK || prepare(&session) != STATUS_OK ||
+            cli_node_configure_log(&session.node, session.node.name, session.epoch) != STATUS_OK) {
+            return CLI_EXIT_CONFIG;
+        }
+        return kinds[i].run(&session);
+    }
+    fprintf(stderr,
+            "onepath actor: '%s' is no actor; there are: gateway, scheduler, executor, "
+            "recorder\n",
+            session.kind);
+    return CLI_EXIT_CONFIG;
+}

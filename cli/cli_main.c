@@ -1,0 +1,58 @@
+/* The onepath program: one executable, one command each for people and for the actors. */
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli_node.h"
+#include "proto_messages.h"
+
+static const struct {
+    const char *name;
+    int (*run)(int argc, char **argv);
+    const char *text;
+} commands[] = {
+    {"serve", cli_serve, "serve a model on this machine"},
+    {"demo", cli_demo, "start a node, ask it one question, show what each actor did"},
+    {"log", cli_log, "list and show recorded messages"},
+    {"actor", cli_actor, "run one actor (what `serve` starts)"},
+};
+
+static void
+help(FILE *stream)
+{
+    fprintf(stream, "usage: onepath COMMAND [OPTIONS]\n\n"
+                    "  onepath serve model.gguf --port 8000\n"
+                    "  onepath log show LOGDIR/scheduler.*.alog\n\n");
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
+        fprintf(stream, "  %-8s %s\n", commands[i].name, commands[i].text);
+    }
+    fprintf(stream, "  %-8s %s\n\nonepath COMMAND --help says more.\n", "version",
+            "print the version");
+}
+
+int
+main(int argc, char **argv)
+{
+    if (argc < 2) {
+        help(stderr);
+        return CLI_EXIT_CONFIG;
+    }
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
+        if (strcmp(argv[1], commands[i].name) == 0) {
+            return commands[i].run(argc, argv);
+        }
+    }
+    if (strcmp(argv[1], "version") == 0 || strcmp(argv[1], "--version") == 0) {
+        printf("onepath %s, message schema %d (talks to %d and newer)\n", ONEPATH_VERSION,
+               PROTO_SCHEMA_VERSION, PROTO_SCHEMA_VERSION_MIN);
+        return CLI_EXIT_OK;
+    }
+    if (strcmp(argv[1], "help") == 0 || strcmp(argv[1], "--help") == 0 ||
+        strcmp(argv[1], "-h") == 0) {
+        help(stdout);
+        return CLI_EXIT_OK;
+    }
+    fprintf(stderr, "onepath: unknown command '%s'\n\n", argv[1]);
+    help(stderr);
+    return CLI_EXIT_CONFIG;
+}

@@ -1,0 +1,258 @@
+#include "cli_node.h"
+
+#include <signal.h>
+#include <string.h>
+
+#include "actor_fault.h"
+#include "actor_log.h"
+#include "proto_messages.h"
+#include "proto_require.h"
+
+#define AT(field) offsetof(cli_node_t, field)
+#define FLAG(name, field, text)                                                                    \
+    {                                                                                              \
+        name, CLI_OPTION_FLAG, AT(field), 0, 0, NULL, text, false                                  \
+    }
+#define NUMBER(name, field, min, max, argument, text)                                              \
+    {                                                                                              \
+        name, CLI_OPTION_U32, AT(field), min, max, argument, text, false                           \
+    }
+#define TEXT(name, field, argument, text)                                                          \
+    {                                                                                              \
+        name, CLI_OPTION_TEXT, AT(field), 0, 0, argument, text, false                              \
+    }
+#define HIDDEN(name, type, field)                                                                  \
+    {                                                                                              \
+        name, type, AT(field), 0, 0, "VALUE", "", true                                             \
+    }
+
+const cli_option_t cli_node_options[] = {
+    TEXT("host", host, "ADDRESS", "address to listen on (127.0.0.1)"),
+    NUMBER("port", port, 0, 65535, "PORT", "port to listen on; 0 chooses one (8000)"),
+    TEXT("served-model-name", served_model_name, "NAME", "name in answers (the checkpoint's)"),
+    TEXT("chat-template", chat_template, "NAME|FILE", "instead of the checkpoint's own"),
+    FLAG("strict-params", strict_params, "an unknown field of a request is an error"),
+    NUMBER("max-model-len", model_len_max, 0, PROTO_TOKENS_MAX, "TOKENS",
+           "prompt and answer of one request (the model's)"),
+    NUMBER("max-num-seqs", slot_count, 1, PROTO_ROWS_MAX, "COUNT", "requests at once (32)"),
+    NUMBER("max-num-batched-tokens", step_tokens_max, 1, 65536, "TOKENS", "tokens in a step (512)"),
+    NUMBER("queue-len", queue_len_max, 1, 1 << 20, "COUNT", "requests that may wait (1024)"),
+    {"memory", CLI_OPTION_SIZE, AT(memory_bytes), 1 << 20, UINT64_MAX, "SIZE",
+     "for the cache, such as 2G (what the limits need, at most half of what is free)", false},
+    NUMBER("block-size", block_granularity, 1, 1024, "TOKENS", "tokens of one cache block (64)"),
+    FLAG("no-prefix-cache", no_prefix_cache, "compute every prompt anew"),
+    FLAG("no-overlap", no_overlap, "wait for a step before the next is planned"),
+    TEXT("device", device, "NAME", "cpu"),
+    NUMBER("threads", thread_count, 0, 256, "COUNT", "compute threads (one for each core)"),
+    TEXT("kernels", kernels, "PATH", "auto, avx512, avx2 or portable (auto)"),
+    FLAG("enforce-eager", enforce_eager, "capture no graphs"),
+    NUMBER("max-capture-size", capture_size_max, 1, PROTO_ROWS_MAX, "ROWS",
+           "largest decode batch that gets a graph (32)"),
+    FLAG("graph-debug", graph_debug, "check every captured address before each replay"),
+    FLAG("null-device", null_device, "no model: made-up tokens, for measuring the actors"),
+    TEXT("record", record, "MODE",
+         "off, ring (memory only) or a folder for the message log (ring)"),
+    TEXT("run-dir", run_dir, "DIR", "folder for sockets (one of its own)"),
+    TEXT("log-level", log_level, "LEVEL", "debug, info, warn or error (info)"),
+    TEXT("log-format", log_format, "FORM", "json or human (human on a terminal)"),
+    NUMBER("restart-intensity", restart_intensity, 1, 1000000, "COUNT",
+           "restarts within 60 s before the node gives up (3)"),
+    NUMBER("drain-timeout", drain_timeout_s, 1, 86400, "SECONDS",
+           "how long running requests may take after SIGTERM (60)"),
+    FLAG("enable-fault-injection", enable_fault_injection, "allow --fault; for tests"),
+    {"fault", CLI_OPTION_LIST, AT(faults), 0, 0, "ACTOR/POINT",
+     "arm a fault point: ACTOR/NAME:ACTION[:NTH]", false},
+    HIDDEN("name", CLI_OPTION_TEXT, name),
+    HIDDEN("epoch", CLI_OPTION_TEXT, epoch),
+    HIDDEN("supervisor", CLI_OPTION_TEXT, supervisor),
+    HIDDEN("ring-fd", CLI_OPTION_TEXT, ring_fd),
+    HIDDEN("ring", CLI_OPTION_LIST, rings),
+};
+const uint32_t cli_node_option_count = sizeof cli_node_options / sizeof cli_node_options[0];
+
+atomic_int cli_stop;
+
+void
+cli_node_init(cli_node_t *node)
+{
+    memset(node, 0, sizeof *node);
+    node->host = "127.0.0.1";
+    node->port = 8000;
+    node->slot_count = 32;
+    node->step_tokens_max = 512;
+    node->queue_len_max = 1024;
+    node->block_granularity = 64;
+    node->device = "cpu";
+    node->kernels = "auto";
+    node->capture_size_max = 32;
+    node->record = "ring";
+    node->log_level = "info";
+    node->restart_intensity = 3;
+    node->drain_timeout_s = 60;
+}
+
+proto_status_t
+cli_node_check(const cli_node_t *node)
+{
+    if (strcmp(node->device, "cpu") != 0) {
+        fprintf(stderr, "onepath: --device is '%s'; this build has: cpu\n", node->device);
+        return STATUS_ERR_CONFIG;
+    }
+    if (strcmp(node->host, "127.0.0.1") != 0 && strcmp(node->host, "localhost") != 0) {
+        fprintf(stderr,
+                "onepath: listening on %s: there is no authentication yet; put a proxy in "
+                "front of it\n",
+                node->host);
+    }
+    if (node->faults.count > 0 && !node->enable_fault_injection) {
+        fprintf(stderr, "onepath: --fault needs --enable-fault-injection\n");
+        return STATUS_ERR_CONFIG;
+    }
+    actor_log_level_t level;
+    if (!actor_log_level_parse(node->log_level, &level)) {
+        fprintf(stderr, "onepath: --log-level is '%s'; it takes debug, info, warn or error\n",
+                node->log_level);
+        return STATUS_ERR_CONFIG;
+    }
+    if (node->log_format != NULL && strcmp(node->log_format, "json") != 0 &&
+        strcmp(node->log_format, "human") != 0) {
+        fprintf(stderr, "onepath: --log-format is '%s'; it takes json or human\n",
+                node->log_format);
+        return STATUS_ERR_CONFIG;
+    }
+    return STATUS_OK;
+}
+
+proto_status_t
+cli_node_configure_log(const cli_node_t *node, const char *actor, uint64_t epoch)
+{
+    actor_log_options_t options = {.actor = actor, .epoch = epoch, .level_min = ACTOR_LOG_INFO};
+    if (!actor_log_level_parse(node->log_level, &options.level_min)) {
+        return STATUS_ERR_CONFIG;
+    }
+    if (node->log_format != NULL) {
+        options.format =
+            strcmp(node->log_format, "json") == 0 ? ACTOR_LOG_FORMAT_JSON : ACTOR_LOG_FORMAT_HUMAN;
+    }
+    actor_log_configure(&options);
+    return STATUS_OK;
+}
+
+/* ---- command lines of the actors --------------------------------------------------------------
+ */
+
+enum { ARGV_STORE_SIZE_BYTES = 64 * 1024, ARGV_WORDS_MAX = 512 };
+
+static struct {
+    char text[ARGV_STORE_SIZE_BYTES];
+    size_t text_len;
+    const char *words[ARGV_WORDS_MAX];
+    uint32_t word_count;
+} store;
+
+static void
+put_word(const char *text)
+{
+    require(store.word_count < ARGV_WORDS_MAX);
+    if (text == NULL) {
+        store.words[store.word_count++] = NULL;
+        return;
+    }
+    size_t size_bytes = strlen(text) + 1;
+    require(size_bytes <= sizeof store.text - store.text_len);
+    char *copy = store.text + store.text_len;
+    memcpy(copy, text, size_bytes);
+    store.text_len += size_bytes;
+    store.words[store.word_count++] = copy;
+}
+
+static void
+put_option(const cli_option_t *option, const void *values, const void *defaults)
+{
+    const char *field = (const char *)values + option->offset_bytes;
+    const char *usual = (const char *)defaults + option->offset_bytes;
+    char word[4096];
+    if (option->type == CLI_OPTION_LIST) {
+        const cli_list_t *list = (const cli_list_t *)(const void *)field;
+        for (uint32_t i = 0; i < list->count; i++) {
+            (void)snprintf(word, sizeof word, "--%s=%s", option->name, list->items[i]);
+            put_word(word);
+        }
+        return;
+    }
+    if (option->type == CLI_OPTION_TEXT) {
+        const char *text = *(const char *const *)(const void *)field;
+        if (text != NULL) {
+            (void)snprintf(word, sizeof word, "--%s=%s", option->name, text);
+            put_word(word);
+        }
+        return;
+    }
+    uint64_t value = 0;
+    if (option->type == CLI_OPTION_FLAG) {
+        value = *(const bool *)(const void *)field ? 1 : 0;
+        if (value == (*(const bool *)(const void *)usual ? 1U : 0U)) {
+            return;
+        }
+    } else if (option->type == CLI_OPTION_U32) {
+        value = *(const uint32_t *)(const void *)field;
+        if (value == *(const uint32_t *)(const void *)usual) {
+            return;
+        }
+    } else {
+        value = *(const uint64_t *)(const void *)field;
+        if (value == *(const uint64_t *)(const void *)usual) {
+            return;
+        }
+    }
+    (void)snprintf(word, sizeof word, "--%s=%llu", option->name, (unsigned long long)value);
+    put_word(word);
+}
+
+const char *const *
+cli_node_argv(const cli_node_t *node, const char *kind, const char *model)
+{
+    cli_node_t defaults;
+    cli_node_init(&defaults);
+    uint32_t first = store.word_count;
+    put_word("/proc/self/exe");
+    put_word("actor");
+    put_word(kind);
+    put_word(model);
+    for (uint32_t i = 0; i < cli_node_option_count; i++) {
+        if (!cli_node_options[i].hidden) {
+            put_option(&cli_node_options[i], node, &defaults);
+        }
+    }
+    put_word(NULL);
+    return &store.words[first];
+}
+
+/* ---- signals -----------------------------------------------------------------------------------
+ */
+
+static void
+on_signal(int number)
+{
+    (void)number;
+    int before = atomic_load(&cli_stop);
+    atomic_store(&cli_stop, before == 0 ? 1 : 2);
+}
+
+void
+cli_signals_install(bool supervised)
+{
+    struct sigaction action;
+    memset(&action, 0, sizeof action);
+    action.sa_handler = SIG_IGN;
+    (void)sigaction(SIGPIPE, &action, NULL);
+    if (supervised) {
+        /* Ctrl-C reaches the whole process group; the supervisor turns it into STOP messages. */
+        (void)sigaction(SIGINT, &action, NULL);
+    }
+    action.sa_handler = on_signal;
+    (void)sigaction(SIGTERM, &action, NULL);
+    if (!supervised) {
+        (void)sigaction(SIGINT, &action, NULL);
+    }
+}

@@ -1,0 +1,86 @@
+/* cli_node.h - the options of a node, shared by serve, demo and the actors that they start. */
+#ifndef CLI_NODE_H
+#define CLI_NODE_H
+
+#include <stdatomic.h>
+
+#include "cli_options.h"
+
+typedef struct {
+    /* HTTP */
+    const char *host;
+    uint32_t port;
+    const char *served_model_name;
+    const char *chat_template;
+    bool strict_params;
+    /* limits */
+    uint32_t model_len_max;
+    uint32_t slot_count;
+    uint32_t step_tokens_max;
+    uint32_t queue_len_max;
+    uint64_t memory_bytes;
+    uint32_t block_granularity;
+    bool no_prefix_cache;
+    bool no_overlap;
+    /* device */
+    const char *device;
+    uint32_t thread_count;
+    const char *kernels;
+    bool enforce_eager;
+    uint32_t capture_size_max;
+    bool graph_debug;
+    bool null_device;
+    /* running */
+    const char *record;
+    const char *run_dir;
+    const char *log_level;
+    const char *log_format;
+    uint32_t restart_intensity;
+    uint32_t drain_timeout_s;
+    bool enable_fault_injection;
+    cli_list_t faults;
+    /* what the supervisor adds for one actor */
+    const char *name;
+    const char *epoch;
+    const char *supervisor;
+    const char *ring_fd;
+    cli_list_t rings;
+} cli_node_t;
+
+extern const cli_option_t cli_node_options[];
+extern const uint32_t cli_node_option_count;
+
+/* The defaults that the help states. */
+void cli_node_init(cli_node_t *node);
+
+/* Checks what one option alone cannot; prints what is wrong.  STATUS_ERR_CONFIG then. */
+MUST_CHECK proto_status_t cli_node_check(const cli_node_t *node);
+
+/* The command line of one actor of this node: program, "actor", kind, model, then each visible
+ * option that is not at its default.  Strings live in a static store: called at start only. */
+const char *const *cli_node_argv(const cli_node_t *node, const char *kind, const char *model);
+
+/* Log level and form, from the options; for `actor`. */
+MUST_CHECK proto_status_t cli_node_configure_log(const cli_node_t *node, const char *actor,
+                                                 uint64_t epoch);
+
+/* Set by SIGTERM (and by SIGINT, unless a supervisor passes the wish on); 0 = go on, 1 = end in
+ * good order, 2 = end now. */
+extern atomic_int cli_stop;
+void cli_signals_install(bool supervised);
+
+/* The commands; each returns the exit code. */
+int cli_serve(int argc, char **argv);
+int cli_demo(int argc, char **argv);
+int cli_actor(int argc, char **argv);
+int cli_log(int argc, char **argv);
+
+enum {
+    CLI_EXIT_OK = 0,
+    CLI_EXIT_FOUND = 1,      /* damage or a difference was found */
+    CLI_EXIT_INTERNAL = 70,  /* a failure of ours */
+    CLI_EXIT_TEMPORARY = 75, /* try again: port in use, no memory */
+    CLI_EXIT_CONFIG = 78,    /* options, files: nothing will change by trying again */
+};
+
+#endif
