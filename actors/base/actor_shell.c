@@ -754,6 +754,8 @@ actor_shell_new(const actor_shell_options_t *options, actor_shell_t **out_p)
             goto err;
         }
         actor_record_clock(self->record, self->now_ns);
+        actor_record_peer(self->record, self->now_ns, ACTOR_PEER_LOCAL, self->name,
+                          self->ops->role, self->epoch);
     }
     status = open_links(self, options);
     if (status != STATUS_OK) {
