@@ -45,18 +45,20 @@ put_signed(text_t *text, int64_t value)
     put_bytes(text, digits, (size_t)length);
 }
 
-/* The shortest of two forms that reads back as the same double.  No infinity or NaN gets here from
+/* The shorter of two forms if it reads back as the same number.  No infinity or NaN gets here from
  * a decoded body; JSON has no form for them. */
 static void
-put_real(text_t *text, double value, int digits_exact)
+put_real(text_t *text, double value, bool is_single)
 {
     char digits[40];
     if (!(value - value == 0)) {
         put(text, "null");
         return;
     }
+    int digits_exact = is_single ? 9 : 17;
     int length = snprintf(digits, sizeof digits, "%.*g", digits_exact - 2, value);
-    if (strtod(digits, NULL) < value || strtod(digits, NULL) > value) {
+    double back = is_single ? (double)strtof(digits, NULL) : strtod(digits, NULL);
+    if (back < value || back > value) {
         length = snprintf(digits, sizeof digits, "%.*g", digits_exact, value);
     }
     put_bytes(text, digits, (size_t)length);
@@ -144,7 +146,7 @@ put_element(text_t *text, proto_field_type_t type, const void *value, uint32_t i
         put_unsigned(text, ((const proto_column_u64_t *)value)->data[index]);
         break;
     case PROTO_FIELD_COL_F32:
-        put_real(text, (double)((const proto_column_f32_t *)value)->data[index], 9);
+        put_real(text, (double)((const proto_column_f32_t *)value)->data[index], true);
         break;
     case PROTO_FIELD_U32:
     case PROTO_FIELD_U64:
@@ -213,7 +215,7 @@ put_value(text_t *text, proto_field_type_t type, const void *value, uint32_t len
         put_signed(text, *(const int64_t *)value);
         break;
     case PROTO_FIELD_F64:
-        put_real(text, *(const double *)value, 17);
+        put_real(text, *(const double *)value, false);
         break;
     case PROTO_FIELD_BOOL:
         put(text, *(const bool *)value ? "true" : "false");

@@ -34,7 +34,8 @@ struct proto_log_writer {
     uint64_t file_size_bytes;  /* whole records; what lies beyond is cut off */
     uint64_t lost_pending;     /* dropped and not yet reported by a DROP record */
     uint64_t waiting_begin_ns; /* when the oldest waiting record came */
-    uint64_t waiting_count;
+    uint64_t waiting_count;    /* DROP records are not counted, */
+    uint64_t waiting_lost;     /*   but what they report is, until they are in the file */
     size_t waiting_bytes;
     proto_log_counts_t counts;
     uint8_t *buffer; /* BUFFER_SIZE */
@@ -235,12 +236,13 @@ proto_log_writer_flush(proto_log_writer_t *self)
     require(self->fd >= 0);
     proto_status_t status = write_whole(self, self->buffer, self->waiting_bytes);
     if (status != STATUS_OK) {
-        self->lost_pending += self->waiting_count;
+        self->lost_pending += self->waiting_count + self->waiting_lost;
         self->counts.dropped += self->waiting_count;
         self->counts.records -= self->waiting_count;
     }
     self->waiting_bytes = 0;
     self->waiting_count = 0;
+    self->waiting_lost = 0;
     return status;
 }
 
@@ -280,9 +282,11 @@ append_large(proto_log_writer_t *self, const proto_log_record_t *record, size_t 
     return STATUS_OK;
 }
 
+/* Puts a record into the buffer.  A failed flush of what waited before is reported, but does not
+ * keep this record out. */
 static proto_status_t
-append_small(proto_log_writer_t *self, const proto_log_record_t *record, size_t size_bytes,
-             uint64_t now_ns)
+put_small(proto_log_writer_t *self, const proto_log_record_t *record, size_t size_bytes,
+          uint64_t now_ns)
 {
     proto_status_t status = STATUS_OK;
     if (self->waiting_bytes + size_bytes > BUFFER_SIZE) {
@@ -293,6 +297,14 @@ append_small(proto_log_writer_t *self, const proto_log_record_t *record, size_t 
     }
     proto_log_record_encode(record, true, self->buffer + self->waiting_bytes);
     self->waiting_bytes += size_bytes;
+    return status;
+}
+
+static proto_status_t
+append_small(proto_log_writer_t *self, const proto_log_record_t *record, size_t size_bytes,
+             uint64_t now_ns)
+{
+    proto_status_t status = put_small(self, record, size_bytes, now_ns);
     self->waiting_count++;
     self->counts.records++;
     return status;
@@ -302,15 +314,17 @@ append_small(proto_log_writer_t *self, const proto_log_record_t *record, size_t 
 static proto_status_t
 report_lost(proto_log_writer_t *self, const proto_log_record_t *next, uint64_t now_ns)
 {
+    uint64_t lost = self->lost_pending;
     proto_log_record_t drop = {
         .kind = PROTO_LOG_DROP,
         .sequence = next->sequence,
         .time_ns = next->time_ns,
         .part_count = 1,
-        .parts = {{(const uint8_t *)&self->lost_pending, sizeof self->lost_pending}},
+        .parts = {{(const uint8_t *)&lost, sizeof lost}},
     };
-    proto_status_t status = append_small(self, &drop, proto_log_record_size_bytes(&drop), now_ns);
     self->lost_pending = 0;
+    proto_status_t status = put_small(self, &drop, proto_log_record_size_bytes(&drop), now_ns);
+    self->waiting_lost += lost;
     return status;
 }
 
