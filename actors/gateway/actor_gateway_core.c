@@ -699,6 +699,13 @@ check(const void *core)
     require(!self->has_model || has_scheduler(self));
 }
 
+static bool
+idle(const void *core)
+{
+    const actor_gateway_core_t *self = core;
+    return actor_gateway_table_count(self->choices) == 0;
+}
+
 const actor_core_ops_t *
 actor_gateway_core_ops(void)
 {
@@ -713,6 +720,7 @@ actor_gateway_core_ops(void)
         .stats = stats,
         .progress = NULL,
         .check = check,
+        .idle = idle,
     };
     return &ops;
 }

@@ -55,7 +55,8 @@ typedef struct {
 
     /* Writes the rendered messages.  STATUS_ERR_INVALID: refused, `error` says why. */
     proto_status_t (*render)(void *context, const actor_text_message_t *messages, size_t count,
-                             char *out, size_t capacity_bytes, size_t *size_bytes, char *error);
+                             bool add_generation_prompt, char *out, size_t capacity_bytes,
+                             size_t *size_bytes, char *error);
 } actor_gateway_text_t;
 
 typedef struct actor_gateway_checkpoint actor_gateway_checkpoint_t; /* opaque */
