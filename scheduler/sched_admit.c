@@ -93,32 +93,64 @@ take_columns(sched_core_t *self, uint32_t slot, uint32_t g, uint32_t end)
     return STATUS_OK;
 }
 
+/* Gives back what take_columns() took for columns [begin, column_count). */
+static void
+return_columns(sched_core_t *self, uint32_t slot, uint32_t g, uint32_t begin)
+{
+    sched_extent_t *extent = sched_extent(self, slot, g);
+    const uint32_t *table = sched_table(self, slot, g);
+    while (extent->column_count > begin) {
+        sched_pool_release(self->pool, sched_block(self, g, table[--extent->column_count]));
+    }
+}
+
+/* The clears from `from` on are not going to happen: the blocks stay marked. */
+static void
+return_clears(sched_core_t *self, uint32_t from)
+{
+    sched_builder_t *plan = &self->plan;
+    while (plan->clear_count > from) {
+        plan->clear_count--;
+        uint32_t g = plan->clear_groups[plan->clear_count];
+        sched_pool_mark_dirty(self->pool,
+                              sched_block(self, g, plan->clear_blocks[plan->clear_count]));
+    }
+}
+
 proto_status_t
 sched_grow(sched_core_t *self, uint32_t slot, uint32_t token_count)
 {
-    proto_status_t status = STATUS_OK;
+    uint32_t begins[PROTO_GROUPS_MAX];
+    uint32_t clears = self->plan.clear_count;
+    uint32_t wanted = 0;
     for (uint32_t g = 0; g < self->group_count; g++) {
-        uint32_t begin = sched_extent(self, slot, g)->column_count;
+        begins[g] = sched_extent(self, slot, g)->column_count;
         uint32_t end = sched_divide_up(token_count, self->groups[g].granularity);
-        if (end <= begin) {
+        wanted += end > begins[g] ? end - begins[g] : 0;
+    }
+    if (!has_room(self, self->group_count, wanted)) {
+        return STATUS_FULL;
+    }
+    for (uint32_t g = 0; g < self->group_count; g++) {
+        uint32_t end = sched_divide_up(token_count, self->groups[g].granularity);
+        if (take_columns(self, slot, g, end) == STATUS_OK) {
             continue;
         }
-        if (!has_room(self, 1, end - begin)) {
-            status = STATUS_FULL;
-            break;
+        for (uint32_t h = 0; h <= g; h++) {
+            return_columns(self, slot, h, begins[h]);
         }
-        status = take_columns(self, slot, g, end);
-        end = sched_extent(self, slot, g)->column_count;
-        if (end > begin) {
-            bool patched = sched_patch(self, slot, g, begin, end);
+        return_clears(self, clears);
+        return STATUS_FULL;
+    }
+    for (uint32_t g = 0; g < self->group_count; g++) {
+        uint32_t end = sched_extent(self, slot, g)->column_count;
+        if (end > begins[g]) {
+            bool patched = sched_patch(self, slot, g, begins[g], end);
             require(patched);
-        }
-        if (status != STATUS_OK) {
-            break;
         }
     }
     set_covered(self, slot);
-    return status;
+    return STATUS_OK;
 }
 
 /* ---- lookup ---------------------------------------------------------------------------------- */
@@ -321,11 +353,13 @@ sched_admit(sched_core_t *self, uint32_t index, uint32_t slot)
         entry->tried_version = version;
         return STATUS_FULL;
     }
+    uint32_t clears = self->plan.clear_count;
     claim_hits(self, slot, demand.hit_pages);
     for (uint32_t g = 0; g < self->group_count; g++) {
         if (take_columns(self, slot, g, columns_wanted(self, g, &demand)) != STATUS_OK) {
             require(self->group_count > 1); /* groups compete for parents: not known beforehand */
             sched_drop_blocks(self, slot);
+            return_clears(self, clears);
             return STATUS_FULL;
         }
     }

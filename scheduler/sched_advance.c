@@ -228,7 +228,7 @@ undo_step(sched_core_t *self, const sched_step_t *step)
 
 /* Whoever is refused again and again ends; the slot that the executor names, or all of them. */
 static void
-blame(sched_core_t *self, const sched_step_t *step, uint32_t named)
+blame(sched_core_t *self, const sched_step_t *step, uint32_t named, uint32_t rule)
 {
     bool all = !has_slot(self, step, named);
     for (uint32_t r = 0; r < step->row_count; r++) {
@@ -238,7 +238,10 @@ blame(sched_core_t *self, const sched_step_t *step, uint32_t named)
         }
         uint32_t index = self->slots[row->slot].entry;
         self->slots[row->slot].flags |= SLOT_REFUSED;
-        if (++self->entries[index].refusal_count >= self->options.refusal_count_max) {
+        /* An executor that has no such request will not have it the next time either. */
+        bool hopeless = !all && rule == PROTO_RULE_SLOT_EMPTY;
+        uint32_t count = ++self->entries[index].refusal_count;
+        if (hopeless || count >= self->options.refusal_count_max) {
             sched_end(self, index, PROTO_FINISH_ERROR, STATUS_ERR_REFUSED, "plan_refused");
         }
     }
@@ -265,7 +268,7 @@ on_refused(sched_core_t *self, const proto_plan_refused_t *refused)
     for (uint32_t i = at; i < end; i++) {
         undo_step(self, sched_step_at(self, i));
     }
-    blame(self, sched_step_at(self, at), refused->slot);
+    blame(self, sched_step_at(self, at), refused->slot, refused->rule);
     for (uint32_t i = at; i < end; i++) {
         const sched_step_t *step = sched_step_at(self, i);
         for (uint32_t r = 0; r < step->row_count; r++) {

@@ -69,16 +69,15 @@ add_chunk(sched_core_t *self, uint32_t slot, bool *incomplete)
     uint32_t length = span->prefill_end - row->planned;
     uint32_t budget = self->step_tokens_max - plan->token_count;
     length = length < budget ? length : budget;
-    if (row->planned + length > row->covered) {
-        proto_status_t status = sched_grow(self, slot, row->planned + length);
-        if (status != STATUS_OK) {
-            self->growth_failed = true;
-            if (row->covered <= row->planned) {
-                *incomplete = true;
-                return false;
-            }
-            length = row->covered - row->planned;
-        }
+    /* Only groups that slide grow here; when they are short, a smaller chunk may do. */
+    while (length > 0 && row->planned + length > row->covered &&
+           sched_grow(self, slot, row->planned + length) != STATUS_OK) {
+        self->growth_failed = true;
+        length /= 2;
+    }
+    if (length == 0) {
+        *incomplete = true;
+        return false;
     }
     bool last = row->planned + length == span->prefill_end;
     uint32_t at = plan->extend_count++;

@@ -1,6 +1,7 @@
 /* sched_internal.h - the insides of sched_core, shared by its own files only.
  *
- *   sched_core.c     making, attaching, submit, the ends of requests, figures
+ *   sched_core.c     making, submit, the ends of requests, figures
+ *   sched_attach.c   what depends on the executor
  *   sched_batch.c    NextPlan: which rows, and the columns of the plan
  *   sched_admit.c    blocks of a request: lookup, admission, growth, retraction
  *   sched_advance.c  what results, refusals and the time change
@@ -20,6 +21,8 @@
 
 enum {
     SCHED_NONE = UINT32_MAX,
+    SCHED_OWNED_MAX = 64, /* pieces of memory of an executor */
+    SCHED_RETRY_AFTER_MS = 1000,
     SCHED_STEPS_MAX = 2,              /* 1 + the largest overlap depth */
     SCHED_ENDED_MEMORY = 4096,        /* ended requests that are remembered */
     SCHED_SCAN_MAX = 8,               /* blocked heads that one plan looks behind */
@@ -178,6 +181,9 @@ typedef struct {
 struct sched_core {
     sched_core_options_t options;
     bool attached;
+    bool owned_failed;
+    uint32_t owned_count;
+    void *owned[SCHED_OWNED_MAX]; /* memory of the attached executor */
     bool draining;
 
     /* Requests. */
@@ -299,6 +305,9 @@ sched_step_at(const sched_core_t *self, uint32_t index)
     return (sched_step_t *)&self->steps[(self->step_first + index) % SCHED_STEPS_MAX];
 }
 
+/* sched_attach.c */
+void sched_free_executor(sched_core_t *self);
+
 /* sched_core.c */
 void sched_move(sched_core_t *self, uint32_t entry, sched_move_t move);
 /* Ends a request from any state: blocks back, slot to be released, one answer queued. */
@@ -316,7 +325,8 @@ void sched_leave_queue(sched_core_t *self, uint32_t entry);
 /* Gives a request (queued, or retracted in `slot`) its blocks.  STATUS_FULL: *needed and *available
  * tell why, nothing changed. */
 proto_status_t sched_admit(sched_core_t *self, uint32_t entry, uint32_t slot);
-/* Blocks up to `token_count`.  STATUS_FULL if some group has none left; what was taken stays. */
+/* Blocks up to `token_count`, and their patches.  STATUS_FULL if some group has too few: nothing
+ * changed. */
 proto_status_t sched_grow(sched_core_t *self, uint32_t slot, uint32_t token_count);
 /* Gives every block back; the table is empty afterwards. */
 void sched_drop_blocks(sched_core_t *self, uint32_t slot);

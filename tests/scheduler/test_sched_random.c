@@ -1,0 +1,229 @@
+/* Random lives of requests over small pools: every request ends once, every token is right, every
+ * block comes back.  SCHED_SEED sets the first seed, to look at one failure. */
+#include <check.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "sched_world.h"
+
+typedef struct {
+    uint64_t state;
+} random_t;
+
+static uint32_t
+draw(random_t *random, uint32_t below)
+{
+    random->state = random->state * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)((random->state >> 33) % below);
+}
+
+typedef struct {
+    uint32_t request_count;
+    uint32_t abort_percent;
+    uint32_t refuse_percent;
+    uint32_t end_early_percent; /* stop tokens and NaNs */
+    bool sliding;
+} life_t;
+
+static sched_fake_options_t
+random_executor(random_t *random, const life_t *life)
+{
+    sched_fake_options_t options = {
+        .slot_count = 1 + draw(random, 6),
+        .step_tokens_max = 1 + draw(random, 24),
+        .model_len_max = 64,
+        .overlap_depth_max = draw(random, 2),
+        .page_tokens = 4 << draw(random, 2),
+        .parent_count = 9 + draw(random, 9),
+        .group_count = 1,
+        .kinds = {0},
+        .granularities = {4},
+        .packings = {1 + draw(random, 2)},
+    };
+    if (life->sliding) {
+        options.group_count = 2 + draw(random, 2);
+        for (uint32_t g = 1; g < options.group_count; g++) {
+            options.kinds[g] = 1;
+            options.granularities[g] = 2 << draw(random, 2);
+            options.windows[g] = 1 + draw(random, 12);
+            options.packings[g] = 1 + draw(random, 4);
+        }
+        options.parent_count += 16;
+    }
+    return options;
+}
+
+static sched_fake_request_t *
+random_request(sched_world_t *world, random_t *random, const life_t *life)
+{
+    uint32_t prompt = 1 + draw(random, 36);
+    uint32_t generation = 1 + draw(random, 28);
+    sched_fake_request_t *request =
+        sched_world_request(world, prompt, generation, draw(random, 3), draw(random, 40));
+    if (draw(random, 100) < life->end_early_percent) {
+        request->stop_at = 1 + draw(random, generation);
+    } else if (draw(random, 100) < life->end_early_percent) {
+        request->nan_at = 1 + draw(random, generation);
+    }
+    return request;
+}
+
+static void
+check_end(const sched_world_t *world, const sched_fake_request_t *request)
+{
+    const sched_finished_t *end = &request->end;
+    if (end->reason == PROTO_FINISH_LENGTH) {
+        sched_world_expect(world, request, PROTO_FINISH_LENGTH, request->generation_max);
+    } else if (end->reason == PROTO_FINISH_STOP) {
+        sched_world_expect(world, request, PROTO_FINISH_STOP, end->generated_count);
+        ck_assert(end->generated_count <= request->generation_max);
+    } else if (end->reason == PROTO_FINISH_ERROR) {
+        ck_assert(request->nan_at != 0 || end->status == STATUS_ERR_REFUSED);
+    } else {
+        ck_assert_int_eq(end->reason, PROTO_FINISH_CANCELLED);
+    }
+}
+
+/* One life: arrivals, steps, aborts and refusals in random order, then quiet until all is done. */
+static void
+live(uint64_t seed, const life_t *life)
+{
+    random_t random = {seed * 2654435761u + 1};
+    sched_fake_options_t executor = random_executor(&random, life);
+    sched_core_options_t options = {
+        .slot_count_max = executor.slot_count,
+        .queue_len_max = 64,
+        .overlap_depth_max = 1,
+        .separate_batches = draw(&random, 4) == 0,
+        .no_prefix_cache = draw(&random, 5) == 0,
+        .skip_count_max = 1 + draw(&random, 4),
+        .refusal_count_max = 1000,
+    };
+    sched_world_t world;
+    sched_world_init(&world, &options, &executor);
+    uint32_t refused_at_submit = 0;
+    uint32_t made = 0;
+    for (uint32_t round = 0; made < life->request_count || draw(&random, 40) != 0; round++) {
+        uint32_t what = draw(&random, 100);
+        if (what < 25 && made < life->request_count) {
+            sched_fake_request_t *request = random_request(&world, &random, life);
+            made++;
+            int64_t priority = (int64_t)draw(&random, 3) - 1;
+            if (sched_world_submit(&world, request, priority, NULL) != STATUS_OK) {
+                refused_at_submit++;
+            }
+        } else if (what < 25 + life->abort_percent / 2 && made > 0) {
+            const sched_fake_request_t *request = &world.requests[draw(&random, made)];
+            bool stop = draw(&random, 2) == 0;
+            sched_world_finish(&world, request, stop ? request->received / 2 : request->received,
+                               stop ? PROTO_FINISH_STOP : PROTO_FINISH_CANCELLED);
+        } else if (what < 60) {
+            if (draw(&random, 100) < life->refuse_percent) {
+                sched_fake_refuse_next(world.fake);
+            }
+            (void)sched_world_plan(&world);
+        } else if (what < 75) {
+            (void)sched_world_refusal(&world);
+        } else {
+            (void)sched_world_result(&world);
+        }
+        world.now_ns += 1000 * 1000;
+    }
+    sched_world_run(&world);
+    ck_assert_uint_eq(world.end_count + refused_at_submit, made);
+    for (uint32_t i = 0; i < made; i++) {
+        if (world.requests[i].end_count != 0) {
+            check_end(&world, &world.requests[i]);
+        }
+    }
+    ck_assert_uint_eq(sched_world_figures(&world).stalls, 0);
+    sched_world_expect_idle(&world);
+    sched_world_fini(&world);
+}
+
+static uint64_t current_seed; /* printed when an invariant breaks */
+
+static void
+tell_seed(int number)
+{
+    char text[64];
+    int length =
+        snprintf(text, sizeof text, "failed at seed %llu\n", (unsigned long long)current_seed);
+    ssize_t written = write(STDERR_FILENO, text, (size_t)length);
+    (void)written;
+    signal(number, SIG_DFL);
+    raise(number);
+}
+
+static void
+live_many(const char *name, const life_t *life, uint32_t count)
+{
+    const char *text = getenv("SCHED_SEED");
+    uint64_t first = text != NULL ? strtoull(text, NULL, 10) : 1;
+    signal(SIGABRT, tell_seed);
+    uint32_t lives = text != NULL ? 1 : count;
+    for (uint32_t i = 0; i < lives; i++) {
+        if (text != NULL || i % 50 == 0) {
+            printf("%s: seed %llu\n", name, (unsigned long long)(first + i));
+            fflush(stdout);
+        }
+        current_seed = first + i;
+        live(current_seed, life);
+    }
+}
+
+START_TEST(every_request_ends_once_without_faults)
+{
+    live_many("plain", &(life_t){.request_count = 30}, 300);
+}
+END_TEST
+
+START_TEST(every_request_ends_once_with_aborts_and_early_ends)
+{
+    live_many("aborts",
+              &(life_t){.request_count = 30, .abort_percent = 20, .end_early_percent = 20}, 300);
+}
+END_TEST
+
+START_TEST(every_request_ends_once_with_refused_plans)
+{
+    live_many("refusals",
+              &(life_t){.request_count = 30,
+                        .abort_percent = 10,
+                        .refuse_percent = 10,
+                        .end_early_percent = 10},
+              300);
+}
+END_TEST
+
+START_TEST(every_request_ends_once_with_sliding_groups)
+{
+    live_many("sliding",
+              &(life_t){.request_count = 30,
+                        .abort_percent = 10,
+                        .refuse_percent = 3,
+                        .end_early_percent = 10,
+                        .sliding = true},
+              300);
+}
+END_TEST
+
+int
+main(void)
+{
+    Suite *suite = suite_create("scheduler.random");
+    TCase *tcase = tcase_create("random");
+    tcase_set_timeout(tcase, 100);
+    tcase_add_test(tcase, every_request_ends_once_without_faults);
+    tcase_add_test(tcase, every_request_ends_once_with_aborts_and_early_ends);
+    tcase_add_test(tcase, every_request_ends_once_with_refused_plans);
+    tcase_add_test(tcase, every_request_ends_once_with_sliding_groups);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
