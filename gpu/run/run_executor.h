@@ -20,24 +20,27 @@ typedef void (*run_progress_fn)(void *context, const char *phase, uint64_t done_
                                 uint64_t total_bytes);
 
 typedef struct {
-    const char *model_path;          /* a GGUF file or a Hugging Face folder */
-    const char *device;              /* "cpu" */
-    uint32_t model_len_max;          /* 0 = the model's own */
-    uint32_t slot_count;             /* requests at once; 0 = 32 */
-    uint32_t step_tokens_max;        /* tokens in one forward; 0 = 512 */
-    uint32_t block_granularity;      /* raw tokens of a block; 0 = 64 */
-    uint64_t cache_size_bytes;       /* cache arena; 0 = choose from memory and limits */
-    uint32_t thread_count;           /* compute threads; 0 = the machine's cores */
-    bool enforce_eager;              /* never capture decode graphs */
-    uint32_t capture_bs_max;         /* top of the capture ladder; 0 = 32 */
-    const char *kernel_path;         /* instruction set: "auto", "avx2", "avx512", "portable" */
-    const uint8_t *page_hash_key;    /* PROTO_HASH_SIZE_BYTES; NULL = zeros */
+    const char *model_path;             /* a GGUF file or a Hugging Face folder */
+    const char *device;                 /* "cpu" */
+    uint32_t model_len_max;             /* 0 = the model's own */
+    uint32_t slot_count;                /* requests at once; 0 = 32 */
+    uint32_t step_tokens_max;           /* tokens in one forward; 0 = 512 */
+    uint32_t block_granularity;         /* raw tokens of a block; 0 = 64 */
+    uint64_t cache_size_bytes;          /* cache arena; 0 = choose from memory and limits */
+    uint32_t thread_count;              /* compute threads; 0 = the machine's cores */
+    bool enforce_eager;                 /* never capture decode graphs */
+    uint32_t capture_bs_max;            /* top of the capture ladder; 0 = 32 */
+    const char *kernel_path;            /* instruction set: "auto", "avx2", "avx512", "portable" */
+    const uint8_t *page_hash_key;       /* PROTO_HASH_SIZE_BYTES; NULL = zeros */
     void (*on_complete)(void *context); /* a step has ended; only wakes somebody; may be NULL */
     void *on_complete_context;
-    run_progress_fn progress;        /* may be NULL */
+    run_progress_fn progress; /* may be NULL */
     void *progress_context;
-    char *error;                     /* what went wrong, for people; may be NULL */
+    char *error; /* what went wrong, for people; may be NULL */
     size_t error_size_bytes;
+    bool graph_debug;   /* ONEPATH_GRAPH_DEBUG: verify the addresses of a graph's
+                         * metadata before each replay, poison tails and pools */
+    uint32_t page_size; /* tokens of a kernel page; 0 = min(granularity, 64) */
 } run_executor_options_t;
 
 /* Loads the model, sizes and allocates everything, captures the graphs.  Takes seconds.
@@ -68,6 +71,12 @@ MUST_CHECK proto_status_t run_executor_collect(run_executor_t *self, proto_step_
 
 /* Waits for what is in flight and drops it; forgets every slot and table. */
 MUST_CHECK proto_status_t run_executor_reset(run_executor_t *self);
+
+/* What was sized and how, one line for each subject, for the start log. */
+const char *run_executor_summary(const run_executor_t *self);
+
+/* Why a launch failed with STATUS_ERR_INTERNAL or STATUS_ERR_DEVICE; "" if none did. */
+const char *run_executor_fault(const run_executor_t *self);
 
 /* Layer in work, for heartbeats; any thread. */
 uint32_t run_executor_layer(const run_executor_t *self);

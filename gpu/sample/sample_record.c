@@ -4,8 +4,9 @@
 #include "proto_require.h"
 #include "sample_pool.h"
 
-_Static_assert(PROTO_STOP_IDS_MAX + 16 <= KERN_SAMPLE_BANNED_MAX, "stop ids of both kinds fit");
-_Static_assert(PROTO_BIAS_MAX <= KERN_SAMPLE_BIAS_MAX, "biases fit");
+_Static_assert((int)PROTO_STOP_IDS_MAX + 16 <= (int)KERN_SAMPLE_BANNED_MAX,
+               "stop ids of both kinds fit");
+_Static_assert((int)PROTO_BIAS_MAX <= (int)KERN_SAMPLE_BIAS_MAX, "biases fit");
 
 static const double greedy_below = 1e-6;
 

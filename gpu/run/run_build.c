@@ -1,0 +1,512 @@
+/* Building an executor: device, weights, cache, backend tree, sampling, runner, graphs; and taking
+ * it apart in reverse. */
+#include <inttypes.h>
+#include <sched.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "device_host.h"
+#include "proto_require.h"
+#include "router_cache_group.h"
+#include "run_executor_private.h"
+
+enum {
+    SLOT_COUNT_DEFAULT = 32,
+    STEP_TOKENS_DEFAULT = 512,
+    CAPTURE_BS_DEFAULT = 32,
+    CLEAR_COUNT_MIN = 1024,
+};
+
+static proto_status_t
+fail(run_executor_t *self, proto_status_t status, const char *format, ...)
+{
+    if (self->options.error != NULL && self->options.error_size_bytes > 0) {
+        va_list args;
+        va_start(args, format);
+        (void)vsnprintf(self->options.error, self->options.error_size_bytes, format, args);
+        va_end(args);
+    }
+    return status;
+}
+
+static void
+add_summary(run_executor_t *self, const char *format, ...)
+{
+    size_t used = strlen(self->summary);
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(self->summary + used, sizeof self->summary - used, format, args);
+    va_end(args);
+}
+
+static uint64_t
+now_ms(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000u + (uint64_t)now.tv_nsec / 1000000u;
+}
+
+static uint32_t
+processor_count(void)
+{
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    if (sched_getaffinity(0, sizeof set, &set) != 0) {
+        return 1;
+    }
+    int count = CPU_COUNT(&set);
+    return count < 1 ? 1 : (uint32_t)count;
+}
+
+static void
+default_u32(uint32_t *value, uint32_t otherwise)
+{
+    if (*value == 0) {
+        *value = otherwise;
+    }
+}
+
+static proto_status_t
+open_device(run_executor_t *self)
+{
+    run_executor_options_t *o = &self->options;
+    if (o->device != NULL && strcmp(o->device, "cpu") != 0) {
+        return fail(self, STATUS_ERR_CONFIG, "device '%s' is not known; this build has: cpu",
+                    o->device);
+    }
+    device_host_options_t options = {
+        .thread_count = o->thread_count == 0 ? processor_count() : o->thread_count,
+        .debug = o->graph_debug,
+    };
+    if (!kern_path_find(o->kernel_path, &options.path)) {
+        return fail(self, STATUS_ERR_CONFIG,
+                    "kernel path '%s' is not known or not available on this machine (best here: "
+                    "%s)",
+                    o->kernel_path, kern_path_name(kern_path_best()));
+    }
+    proto_status_t status = device_host_new(&options, &self->device);
+    if (status != STATUS_OK) {
+        return fail(self, status, "cannot make the device with %" PRIu32 " threads",
+                    options.thread_count);
+    }
+    status = device_stream_new(self->device, &self->stream);
+    if (status != STATUS_OK) {
+        return fail(self, status, "cannot start %" PRIu32 " compute threads", options.thread_count);
+    }
+    add_summary(self, "device: cpu, %" PRIu32 " threads, %s kernels\n", options.thread_count,
+                kern_path_name(options.path));
+    return STATUS_OK;
+}
+
+static void
+report_weights(void *context, uint64_t done_bytes, uint64_t total_bytes)
+{
+    run_executor_t *self = context;
+    if (self->options.progress != NULL) {
+        self->options.progress(self->options.progress_context, "weights", done_bytes, total_bytes);
+    }
+}
+
+static proto_status_t
+load_model(run_executor_t *self)
+{
+    run_executor_options_t *o = &self->options;
+    char error[FILE_ERROR_SIZE_BYTES] = "";
+    uint64_t begin_ms = now_ms();
+    proto_status_t status = file_model_open(o->model_path, error, sizeof error, &self->file);
+    if (status != STATUS_OK) {
+        return fail(self, status == STATUS_ERR_IO ? STATUS_ERR_CONFIG : status, "%s", error);
+    }
+    const file_config_t *config = file_model_config(self->file);
+    status = model_new(self->device, self->file, report_weights, self, &self->model);
+    if (status != STATUS_OK) {
+        return fail(self, status,
+                    "%s: no forward code for this %s (heads of %" PRIu32
+                    "; they must be multiples of 16, at most %d): %s",
+                    o->model_path, file_arch_name(config->arch), config->head_dim,
+                    (int)KERN_HEAD_DIM_MAX, proto_status_text(status));
+    }
+    add_summary(self,
+                "model: %s (%s, %" PRIu32 " layers, %s), %.1f MiB on the device, %.1f MiB "
+                "mapped, loaded in %" PRIu64 " ms\n",
+                config->name, file_arch_name(config->arch), config->layer_count,
+                config->dtype_summary, (double)self->model->weight_bytes / 1048576.0,
+                (double)self->model->mapped_bytes / 1048576.0, now_ms() - begin_ms);
+    return STATUS_OK;
+}
+
+static proto_status_t
+fill_options(run_executor_t *self)
+{
+    run_executor_options_t *o = &self->options;
+    const file_config_t *config = model_config(self->model);
+    default_u32(&o->slot_count, SLOT_COUNT_DEFAULT);
+    default_u32(&o->step_tokens_max, STEP_TOKENS_DEFAULT);
+    default_u32(&o->block_granularity, CACHE_GRANULARITY_DEFAULT);
+    default_u32(&o->capture_bs_max, CAPTURE_BS_DEFAULT);
+    default_u32(&o->model_len_max, config->context_len);
+    if (o->slot_count > PROTO_ROWS_MAX - 2) {
+        return fail(self, STATUS_ERR_CONFIG, "%" PRIu32 " slots; at most %d", o->slot_count,
+                    (int)PROTO_ROWS_MAX - 2);
+    }
+    if (o->model_len_max > config->context_len) {
+        return fail(self, STATUS_ERR_CONFIG,
+                    "a length of %" PRIu32 " tokens; the model was made for %" PRIu32,
+                    o->model_len_max, config->context_len);
+    }
+    if (o->model_len_max > PROTO_TOKENS_MAX) {
+        o->model_len_max = PROTO_TOKENS_MAX;
+    }
+    if (o->step_tokens_max > PROTO_TOKENS_MAX) {
+        return fail(self, STATUS_ERR_CONFIG, "%" PRIu32 " tokens in a step; at most %d",
+                    o->step_tokens_max, (int)PROTO_TOKENS_MAX);
+    }
+    if (o->step_tokens_max < o->slot_count) {
+        o->step_tokens_max = o->slot_count; /* every slot may decode at once */
+    }
+    if (o->block_granularity > 65536 ||
+        (o->page_size != 0 && o->block_granularity % o->page_size != 0)) {
+        return fail(self, STATUS_ERR_CONFIG,
+                    "blocks of %" PRIu32 " tokens and kernel pages of %" PRIu32
+                    " do not go together",
+                    o->block_granularity, o->page_size);
+    }
+    return STATUS_OK;
+}
+
+/* One full-attention group; k and v of every layer, each on a plane of its own. */
+static proto_status_t
+make_plan(run_executor_t *self)
+{
+    const file_config_t *config = model_config(self->model);
+    uint32_t field_count = 2 * config->layer_count;
+    cache_field_t *fields = calloc(field_count, sizeof *fields);
+    if (fields == NULL) {
+        return fail(self, STATUS_ERR_NO_MEMORY, "no memory for the cache plan");
+    }
+    cache_dtype_t dtype =
+        config->linear_dtype == FILE_DTYPE_F32 ? CACHE_DTYPE_F32 : CACHE_DTYPE_F16;
+    for (uint32_t i = 0; i < field_count; i++) {
+        fields[i] = (cache_field_t){
+            .layer = i / 2,
+            .name = i % 2 == 0 ? CACHE_FIELD_K : CACHE_FIELD_V,
+            .group = 0,
+            .plane = i,
+            .rows = self->options.block_granularity,
+            .heads = config->kv_head_count,
+            .head_dim = config->head_dim,
+            .dtype = dtype,
+        };
+    }
+    cache_group_t group = {
+        .id = "full_attention",
+        .kind = CACHE_KIND_FULL,
+        .granularity = self->options.block_granularity,
+        .window = 0,
+        .packing = 1,
+    };
+    cache_plan_options_t options = {
+        .groups = &group,
+        .group_count = 1,
+        .fields = fields,
+        .field_count = field_count,
+        .prefix_granularity = self->options.block_granularity,
+    };
+    proto_status_t status = cache_plan_new(&options, &self->plan);
+    free(fields);
+    return status == STATUS_OK ? STATUS_OK : fail(self, status, "the cache cannot be laid out");
+}
+
+static proto_status_t
+make_cache(run_executor_t *self)
+{
+    run_executor_options_t *o = &self->options;
+    proto_status_t status = make_plan(self);
+    if (status != STATUS_OK) {
+        return status;
+    }
+    run_memory_request_t request = {
+        .cache_size_bytes = o->cache_size_bytes,
+        .available_bytes = run_memory_available_bytes(),
+        .fixed_bytes = model_workspace_bytes(self->model, o->step_tokens_max, o->slot_count) * 2,
+        .slot_count = o->slot_count,
+        .model_len_max = o->model_len_max,
+        .width = 1,
+    };
+    run_memory_answer_t answer;
+    status = run_memory_solve(self->plan, &request, &answer);
+    if (status != STATUS_OK) {
+        return fail(self, status, "no room for a cache: %.1f MiB available, a block is %.2f MiB",
+                    (double)request.available_bytes / 1048576.0,
+                    (double)cache_plan_parent_bytes(self->plan) / 1048576.0);
+    }
+    char line[512];
+    run_memory_describe(&request, &answer, line, sizeof line);
+    add_summary(self, "%s\n", line);
+    status = cache_plan_bind(self->plan, answer.parent_count);
+    if (status == STATUS_OK) {
+        status = cache_arena_new(self->device, self->plan, &self->arena);
+    }
+    return status == STATUS_OK ? STATUS_OK
+                               : fail(self, status, "cannot allocate the cache arena of %zu bytes",
+                                      cache_plan_arena_bytes(self->plan));
+}
+
+/* Where every page of every field lies, for the clearing of blocks. */
+static proto_status_t
+make_zero_fields(run_executor_t *self)
+{
+    uint32_t count = cache_plan_field_count(self->plan);
+    proto_status_t status =
+        device_alloc(self->device, DEVICE_MEMORY_PINNED, count * sizeof *self->zero_fields,
+                     (void **)&self->zero_fields);
+    if (status != STATUS_OK) {
+        return status;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        cache_place_t place = cache_plan_place(self->plan, i);
+        uint32_t group = cache_plan_field(self->plan, i)->group;
+        self->zero_fields[i] = (kern_page_field_t){
+            .pages = cache_arena_memory(self->arena) + place.page0_offset_bytes,
+            .stride_bytes = place.stride_bytes,
+            .page_bytes = place.page_bytes,
+            .group = group,
+            .page_count = cache_plan_page_count(self->plan, group),
+        };
+    }
+    self->zero_field_count = count;
+    return STATUS_OK;
+}
+
+proto_status_t
+run_executor_make_backend(run_executor_t *self, backend_t **out_p)
+{
+    const file_config_t *config = model_config(self->model);
+    router_cache_group_options_t options = {
+        .backend =
+            {
+                .device = self->device,
+                .stream = self->stream,
+                .bs_max = self->options.slot_count,
+                .width = 1,
+                .step_tokens_max = self->options.step_tokens_max,
+                .model_len_max = self->options.model_len_max,
+                .q_heads = config->head_count,
+                .kv_heads = config->kv_head_count,
+                .head_dim = config->head_dim,
+            },
+        .page_size = self->options.page_size,
+    };
+    backend_t *backend = NULL;
+    proto_status_t status = router_cache_group_new(&options, &backend);
+    cache_pool_t pool;
+    if (status == STATUS_OK) {
+        status = cache_pool_init(&pool, self->plan, self->arena, 0, config->layer_count);
+    }
+    if (status == STATUS_OK) {
+        status = backend_set_cache_pool(backend, &pool);
+    }
+    if (status == STATUS_OK) {
+        status = backend_init_cuda_graph_state(backend);
+    }
+    if (status != STATUS_OK) {
+        backend_destroy(&backend);
+        return fail(self, status, "cannot build the backend tree");
+    }
+    *out_p = backend;
+    return STATUS_OK;
+}
+
+static proto_status_t
+make_backend(run_executor_t *self)
+{
+    return run_executor_make_backend(self, &self->backend);
+}
+
+static proto_status_t
+make_sampling(run_executor_t *self)
+{
+    const file_config_t *config = model_config(self->model);
+    sample_pool_options_t options = {
+        .device = self->device,
+        .stream = self->stream,
+        .slot_count = self->options.slot_count,
+        .bs_max = self->options.slot_count,
+        .width = 1,
+        .vocabulary = config->vocab_size,
+        .setup_tokens_max = self->options.model_len_max,
+        .stop_ids = config->stop_ids,
+        .stop_id_count = config->stop_id_count,
+    };
+    return sample_pool_new(&options, &self->sample);
+}
+
+static proto_status_t
+make_buffers(run_executor_t *self)
+{
+    run_executor_options_t *o = &self->options;
+    uint32_t len_max = o->model_len_max + 2;
+    proto_status_t status = run_tables_new(self->plan, o->slot_count, len_max, &self->tables);
+    if (status != STATUS_OK) {
+        return status;
+    }
+    run_buffers_options_t options = {
+        .device = self->device,
+        .stream = self->stream,
+        .bs_max = o->slot_count,
+        .width = 1,
+        .step_tokens_max = o->step_tokens_max,
+        .slot_count = o->slot_count,
+        .group_count = cache_plan_group_count(self->plan),
+        .output_region_bytes = sample_pool_outputs(self->sample)->region_bytes,
+        .logprob_count = (size_t)o->slot_count * KERN_SAMPLE_LOGPROBS_WIDTH,
+    };
+    uint64_t clears = 0;
+    for (uint32_t g = 0; g < options.group_count; g++) {
+        options.columns_max[g] = run_tables_columns_max(self->tables, g);
+        clears += (uint64_t)o->slot_count * options.columns_max[g];
+    }
+    uint64_t blocks = cache_plan_parent_count(self->plan);
+    clears = clears > blocks ? blocks : clears;
+    options.clear_count_max = clears < CLEAR_COUNT_MIN ? CLEAR_COUNT_MIN : (uint32_t)clears;
+    return run_buffers_init(&self->buffers, &options);
+}
+
+static proto_status_t
+make_runner(run_executor_t *self)
+{
+    run_executor_options_t *o = &self->options;
+    uint64_t begin_ms = now_ms();
+    run_forward_step_options_t options = {
+        .device = self->device,
+        .stream = self->stream,
+        .model = self->model,
+        .backend = self->backend,
+        .sample = self->sample,
+        .buffers = &self->buffers,
+        .capture_bs_max = o->capture_bs_max,
+        .enforce_eager = o->enforce_eager,
+        .graph_debug = o->graph_debug,
+        .progress = &self->layer,
+    };
+    proto_status_t status = run_forward_step_new(&options, &self->runner);
+    if (status == STATUS_OK) {
+        status = run_forward_step_capture(self->runner);
+    }
+    if (status != STATUS_OK) {
+        return fail(self, status, "the decode graphs cannot be captured: %s",
+                    proto_status_text(status));
+    }
+    add_summary(self,
+                "buffers: %.1f MiB inputs and staging, %.1f MiB sampling, %.1f MiB workspaces; "
+                "%" PRIu32 " decode graphs in %" PRIu64 " ms\n",
+                (double)self->buffers.size_bytes / 1048576.0,
+                (double)sample_pool_size_bytes(self->sample) / 1048576.0,
+                (double)run_forward_step_size_bytes(self->runner) / 1048576.0,
+                run_forward_step_graph_count(self->runner), now_ms() - begin_ms);
+    return STATUS_OK;
+}
+
+/* What a peer must agree on to share tokens, pages or logs with this executor. */
+static void
+make_identity(run_executor_t *self)
+{
+    const file_config_t *config = model_config(self->model);
+    char digest[2 * FILE_DIGEST_SIZE_BYTES + 1];
+    for (size_t i = 0; i < FILE_DIGEST_SIZE_BYTES; i++) {
+        (void)snprintf(digest + 2 * i, 3, "%02x", config->digest[i]);
+    }
+    (void)snprintf(self->fingerprint, sizeof self->fingerprint,
+                   "model=%s;arch=%s;layers=%" PRIu32 ";kv=%s;kv_heads=%" PRIu32
+                   ";head_dim=%" PRIu32 ";block=%" PRIu32 ";width=1;draft=none",
+                   digest, file_arch_name(config->arch), config->layer_count,
+                   config->linear_dtype == FILE_DTYPE_F32 ? "f32" : "f16", config->kv_head_count,
+                   config->head_dim, self->options.block_granularity);
+    for (uint32_t g = 0; g < cache_plan_group_count(self->plan); g++) {
+        const cache_group_t *group = cache_plan_group(self->plan, g);
+        self->group_kinds[g] = (uint32_t)group->kind;
+        self->group_granularities[g] = group->granularity;
+        self->group_windows[g] = group->window;
+        self->group_packings[g] = group->packing;
+    }
+}
+
+static proto_status_t
+build(run_executor_t *self)
+{
+    proto_status_t (*const steps[])(run_executor_t *) = {
+        open_device,  load_model,    fill_options, make_cache,  make_zero_fields,
+        make_backend, make_sampling, make_buffers, make_runner, run_executor_init_flights,
+    };
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
+        proto_status_t status = steps[i](self);
+        if (status != STATUS_OK) {
+            return status;
+        }
+    }
+    make_identity(self);
+    return device_stream_synchronize(self->stream);
+}
+
+proto_status_t
+run_executor_new(const run_executor_options_t *options, run_executor_t **out_p)
+{
+    require(options != NULL);
+    require(options->model_path != NULL);
+    require(out_p != NULL);
+    run_executor_t *self = calloc(1, sizeof *self);
+    if (self == NULL) {
+        return STATUS_ERR_NO_MEMORY;
+    }
+    self->options = *options;
+    if (options->error != NULL && options->error_size_bytes > 0) {
+        options->error[0] = '\0';
+    }
+    if (options->page_hash_key != NULL) {
+        memcpy(self->page_hash_key, options->page_hash_key, sizeof self->page_hash_key);
+    }
+    proto_status_t status = build(self);
+    if (status != STATUS_OK) {
+        if (options->error != NULL && options->error_size_bytes > 0 && options->error[0] == '\0') {
+            (void)fail(self, status, "%s", proto_status_text(status));
+        }
+        run_executor_destroy(&self);
+        return status;
+    }
+    *out_p = self;
+    return STATUS_OK;
+}
+
+void
+run_executor_destroy(run_executor_t **self_p)
+{
+    require(self_p != NULL);
+    run_executor_t *self = *self_p;
+    if (self == NULL) {
+        return;
+    }
+    if (self->stream != NULL) {
+        proto_status_t status = device_stream_synchronize(self->stream);
+        require(status == STATUS_OK || status == STATUS_ERR_DEVICE);
+        run_executor_fini_flights(self);
+        run_forward_step_destroy(&self->runner);
+        run_buffers_fini(&self->buffers);
+        run_tables_destroy(&self->tables);
+        sample_pool_destroy(&self->sample);
+        backend_destroy(&self->backend);
+        backend_destroy(&self->planted_backend);
+        device_release(self->device, DEVICE_MEMORY_PINNED, (void **)&self->zero_fields);
+        cache_arena_destroy(&self->arena);
+        cache_plan_destroy(&self->plan);
+        model_destroy(&self->model);
+        file_model_close(&self->file);
+        device_stream_destroy(&self->stream);
+    }
+    device_destroy(&self->device);
+    free(self);
+    *self_p = NULL;
+}

@@ -1,0 +1,80 @@
+/* run_executor_private.h - the executor's parts; for the files of run/ that build and drive it. */
+#ifndef RUN_EXECUTOR_PRIVATE_H
+#define RUN_EXECUTOR_PRIVATE_H
+
+#include <stdatomic.h>
+
+#include "cache_pool.h"
+#include "file_model.h"
+#include "run_executor.h"
+#include "run_forward_step.h"
+#include "run_memory.h"
+#include "run_tables.h"
+
+enum { RUN_SUMMARY_SIZE_BYTES = 2048 };
+
+/* A step that was launched and not yet collected. */
+typedef struct {
+    uint64_t step;
+    run_launched_t launched;
+    uint32_t extend_count;
+    uint32_t row_count;
+    int32_t *requests;       /* [bs_max] row to index in the outputs; -1 = no token */
+    uint8_t *logprob_widths; /* [bs_max] */
+    bool has_logprobs;
+    device_event_t *started;
+    device_event_t *ended;
+} run_flight_t;
+
+/* What collect hands out; lives until the next collect. */
+typedef struct {
+    uint8_t *token_counts;   /* [bs_max] */
+    uint8_t *row_flags;      /* [bs_max] */
+    int32_t *tokens;         /* [bs_max * width] */
+    uint8_t *logprob_widths; /* [bs_max] */
+    int32_t *logprob_ids;    /* [bs_max * width * KERN_SAMPLE_LOGPROBS_WIDTH] */
+    float *logprob_values;
+} run_results_t;
+
+struct run_executor {
+    run_executor_options_t options; /* defaults filled in */
+    file_model_t *file;
+    device_t *device;
+    device_stream_t *stream;
+    model_t *model;
+    cache_plan_t *plan;
+    cache_arena_t *arena;
+    backend_t *backend;
+    backend_t *planted_backend; /* the tree that a planted fault put aside; else NULL */
+    sample_pool_t *sample;
+    run_tables_t *tables;
+    run_buffers_t buffers;
+    run_forward_step_t *runner;
+    kern_page_field_t *zero_fields; /* device, [zero_field_count] */
+    uint32_t zero_field_count;
+    run_flight_t flights[RUN_STAGE_COUNT]; /* index = stage */
+    uint64_t launched_count;
+    uint64_t collected_count;
+    run_results_t results;
+    const float *last_logits;
+    run_launched_t last_launched;
+    _Atomic uint32_t layer;
+    proto_status_t sticky;
+    uint8_t page_hash_key[PROTO_HASH_SIZE_BYTES];
+    uint32_t group_kinds[CACHE_GROUP_COUNT_MAX];
+    uint32_t group_granularities[CACHE_GROUP_COUNT_MAX];
+    uint32_t group_windows[CACHE_GROUP_COUNT_MAX];
+    uint32_t group_packings[CACHE_GROUP_COUNT_MAX];
+    char fingerprint[512];
+    char summary[RUN_SUMMARY_SIZE_BYTES];
+    char fault[256];
+};
+
+/* A tree bound to the executor's cache, with its decode buffers.  The caller owns *out_p. */
+MUST_CHECK proto_status_t run_executor_make_backend(run_executor_t *self, backend_t **out_p);
+
+/* Allocates what launches and collects need: flights, results. */
+MUST_CHECK proto_status_t run_executor_init_flights(run_executor_t *self);
+void run_executor_fini_flights(run_executor_t *self);
+
+#endif

@@ -1,0 +1,546 @@
+/* The ForwardStepRunner.
+ *
+ * A decode body - forward, sampling, commit - is written once.  What stays graph-only: padding to
+ * the ladder, the lookup of the graph, the pointer guard. */
+#include "run_forward_step.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto_require.h"
+#include "run_guard.h"
+
+typedef struct {
+    uint32_t bs;
+    device_graph_t *graph;
+    run_guard_t *guard;
+    const float *logits;
+} captured_t;
+
+struct run_forward_step {
+    run_forward_step_options_t options;
+    captured_t captured[RUN_LADDER_LEN_MAX]; /* ascending bs */
+    uint32_t captured_count;
+    device_pool_t *pool;
+    size_t pool_bytes;
+    void *workspace; /* of eager forwards */
+    size_t workspace_bytes;
+    const char *fault;
+};
+
+/* Rows of a workspace, and where it is. */
+typedef struct {
+    void *memory;
+    size_t size_bytes;
+} room_t;
+
+uint32_t
+run_forward_step_ladder(uint32_t capture_bs_max, uint32_t *out)
+{
+    uint32_t count = 0;
+    for (uint32_t bs = 1; bs <= capture_bs_max && count < RUN_LADDER_LEN_MAX - 1;
+         bs += bs < 8 ? bs : 8) {
+        out[count++] = bs;
+    }
+    if (count > 0 && out[count - 1] != capture_bs_max) {
+        out[count++] = capture_bs_max;
+    }
+    return count;
+}
+
+proto_status_t
+run_forward_step_new(const run_forward_step_options_t *options, run_forward_step_t **out_p)
+{
+    require(options->capture_bs_max > 0);
+    run_forward_step_t *self = calloc(1, sizeof *self);
+    if (self == NULL) {
+        return STATUS_ERR_NO_MEMORY;
+    }
+    self->options = *options;
+    const run_buffers_options_t *sizes = &options->buffers->options;
+    if (self->options.capture_bs_max > sizes->bs_max) {
+        self->options.capture_bs_max = sizes->bs_max;
+    }
+    self->workspace_bytes =
+        model_workspace_bytes(options->model, sizes->step_tokens_max, sizes->bs_max * sizes->width);
+    proto_status_t status = device_alloc(options->device, DEVICE_MEMORY_DEVICE,
+                                         self->workspace_bytes, &self->workspace);
+    if (status != STATUS_OK) {
+        free(self);
+        return status;
+    }
+    *out_p = self;
+    return STATUS_OK;
+}
+
+void
+run_forward_step_destroy(run_forward_step_t **self_p)
+{
+    require(self_p != NULL);
+    run_forward_step_t *self = *self_p;
+    if (self == NULL) {
+        return;
+    }
+    run_forward_step_release(self);
+    device_release(self->options.device, DEVICE_MEMORY_DEVICE, &self->workspace);
+    free(self);
+    *self_p = NULL;
+}
+
+void
+run_forward_step_release(run_forward_step_t *self)
+{
+    proto_status_t status = device_stream_synchronize(self->options.stream);
+    require(status == STATUS_OK || status == STATUS_ERR_DEVICE);
+    for (uint32_t i = 0; i < self->captured_count; i++) {
+        device_graph_destroy(&self->captured[i].graph);
+        run_guard_destroy(&self->captured[i].guard);
+    }
+    self->captured_count = 0;
+    device_pool_destroy(&self->pool);
+    self->pool_bytes = 0;
+}
+
+void
+run_forward_step_set_backend(run_forward_step_t *self, backend_t *backend)
+{
+    require(backend != NULL);
+    self->options.backend = backend;
+}
+
+/* The forward of `bs` decode requests, their verification and the commit of what they accepted: the
+ * same launches whether they are recorded or run. */
+static const float *
+decode_body(run_forward_step_t *self, uint32_t bs, room_t room)
+{
+    const run_forward_step_options_t *o = &self->options;
+    run_buffers_t *buffers = o->buffers;
+    uint32_t width = buffers->options.width;
+    model_context_t context = {
+        .stream = o->stream,
+        .backend = o->backend,
+        .mode = BACKEND_MODE_DECODE,
+        .rows = bs * width,
+        .input_ids = buffers->input_ids,
+        .positions = buffers->positions,
+        .logit_rows = bs * width,
+        .gather_rows = NULL,
+        .workspace = room.memory,
+        .workspace_bytes = room.size_bytes,
+        .progress = o->progress,
+    };
+    const float *logits = model_forward(o->model, &context);
+    sample_launch_t verify = {
+        .logits = logits,
+        .logits_stride = model_config(o->model)->vocab_size,
+        .bs = bs,
+        .width = width,
+        .slots = buffers->request_slots,
+        .seq_lens = buffers->seq_lens,
+        .candidates = buffers->input_ids,
+        .first_row = 0,
+        .first_request = 0,
+    };
+    sample_pool_launch(o->sample, &verify);
+    const sample_outputs_t *outputs = sample_pool_outputs(o->sample);
+    kern_decode_commit_args_t commit = {
+        .write_slots = buffers->write_slots,
+        .tokens = outputs->tokens,
+        .accept_lengths = outputs->accept_lengths,
+        .bs = bs,
+        .width = width,
+        .valid_lengths = buffers->valid_lengths,
+        .future_inputs = buffers->future_inputs,
+    };
+    device_ops(o->device)->decode_commit(o->stream, &commit);
+    return logits;
+}
+
+static proto_status_t
+capture_one(run_forward_step_t *self, uint32_t bs, captured_t *out)
+{
+    const run_forward_step_options_t *o = &self->options;
+    backend_tables_t placeholder = run_buffers_placeholder_tables(o->buffers);
+    proto_status_t status =
+        backend_capture_forward_metadata(o->backend, bs, o->buffers->request_slots,
+                                         o->buffers->seq_lens, &placeholder);
+    if (status != STATUS_OK) {
+        return status;
+    }
+    room_t room = {0};
+    room.memory = device_pool_memory(self->pool, &room.size_bytes);
+    status = device_capture_begin(o->stream, self->pool);
+    if (status != STATUS_OK) {
+        return status;
+    }
+    out->bs = bs;
+    out->logits = decode_body(self, bs, room);
+    status = device_capture_end(o->stream, &out->graph);
+    if (status != STATUS_OK) {
+        return status;
+    }
+    status = run_guard_new(o->backend, bs, &out->guard);
+    if (status != STATUS_OK) {
+        device_graph_destroy(&out->graph);
+    }
+    return status;
+}
+
+proto_status_t
+run_forward_step_capture(run_forward_step_t *self)
+{
+    const run_forward_step_options_t *o = &self->options;
+    require(self->captured_count == 0);
+    backend_support_t support = backend_resolve_support(o->backend, NULL, NULL);
+    if (o->enforce_eager || !support.decode_graph) {
+        return STATUS_OK;
+    }
+    uint32_t ladder[RUN_LADDER_LEN_MAX];
+    uint32_t count = run_forward_step_ladder(o->capture_bs_max, ladder);
+    uint32_t rows = ladder[count - 1] * o->buffers->options.width;
+    self->pool_bytes = model_workspace_bytes(o->model, rows, rows);
+    proto_status_t status = device_pool_new(o->device, self->pool_bytes, &self->pool);
+    captured_t captured[RUN_LADDER_LEN_MAX] = {0};
+    uint32_t done = 0;
+    for (uint32_t i = count; status == STATUS_OK && i > 0; i--) {
+        status = capture_one(self, ladder[i - 1], &captured[i - 1]);
+        done += status == STATUS_OK;
+    }
+    memcpy(self->captured, captured + (count - done), done * sizeof *captured);
+    self->captured_count = done;
+    if (status != STATUS_OK) {
+        run_forward_step_release(self);
+    }
+    return status;
+}
+
+static captured_t *
+find_graph(run_forward_step_t *self, uint32_t bs)
+{
+    for (uint32_t i = 0; i < self->captured_count; i++) {
+        if (self->captured[i].bs >= bs) {
+            return &self->captured[i];
+        }
+    }
+    return NULL;
+}
+
+uint32_t
+run_forward_step_padded_bs(const run_forward_step_t *self, uint32_t bs)
+{
+    const captured_t *captured = find_graph((run_forward_step_t *)self, bs);
+    return captured == NULL ? 0 : captured->bs;
+}
+
+proto_status_t
+run_forward_step_stage(const run_forward_step_t *self, const proto_step_launch_t *launch,
+                       run_stage_t *stage)
+{
+    const run_buffers_options_t *sizes = &self->options.buffers->options;
+    uint32_t extends = launch->extend_slots.count;
+    uint32_t decodes = launch->decode_slots.count;
+    if (extends > sizes->bs_max || decodes > sizes->bs_max - extends ||
+        launch->extend_begins.count != extends || launch->extend_lengths.count != extends ||
+        launch->extend_samples.count != extends) {
+        return STATUS_ERR_INVALID;
+    }
+    run_header_t *header = &stage->header;
+    uint64_t tokens = 0;
+    uint32_t sampled = 0;
+    header->cu_lens[0] = 0;
+    for (uint32_t i = 0; i < extends; i++) {
+        uint32_t slot = launch->extend_slots.data[i];
+        uint32_t length = launch->extend_lengths.data[i];
+        uint64_t end = (uint64_t)launch->extend_begins.data[i] + length;
+        tokens += length;
+        if (slot == 0 || slot > sizes->slot_count || length == 0 || end > PROTO_TOKENS_MAX ||
+            tokens > sizes->step_tokens_max) {
+            return STATUS_ERR_INVALID;
+        }
+        header->slots[i] = (int32_t)slot;
+        header->prefix_lens[i] = (int32_t)launch->extend_begins.data[i];
+        header->extend_lens[i] = (int32_t)length;
+        header->cu_lens[i + 1] = (int32_t)tokens;
+        header->sample_indices[i] = -1;
+        if (launch->extend_samples.data[i] != 0) {
+            header->sample_indices[i] = (int32_t)sampled;
+            header->sample_slots[sampled] = (int32_t)slot;
+            header->sample_lens[sampled] = (int32_t)end;
+            header->gather_rows[sampled] = (int32_t)tokens - 1;
+            sampled++;
+        }
+    }
+    uint64_t rows = tokens + (uint64_t)decodes * sizes->width;
+    if (launch->extend_tokens.count != tokens || rows > sizes->step_tokens_max) {
+        return STATUS_ERR_INVALID;
+    }
+    for (uint32_t i = 0; i < decodes; i++) {
+        uint32_t slot = launch->decode_slots.data[i];
+        if (slot == 0 || slot > sizes->slot_count) {
+            return STATUS_ERR_INVALID;
+        }
+        header->slots[extends + i] = (int32_t)slot;
+        for (uint32_t t = 0; t < sizes->width; t++) {
+            header->gather_rows[sampled + i * sizes->width + t] =
+                (int32_t)(tokens + i * sizes->width + t);
+        }
+    }
+    if (tokens > 0) {
+        memcpy(stage->input_ids, launch->extend_tokens.data, tokens * sizeof(int32_t));
+    }
+    return STATUS_OK;
+}
+
+static void
+fill_decode(run_forward_step_t *self, uint32_t first, uint32_t first_row, uint32_t bs,
+            uint32_t actual_bs)
+{
+    const run_forward_step_options_t *o = &self->options;
+    run_buffers_t *buffers = o->buffers;
+    kern_decode_fill_args_t args = {
+        .staged_slots = buffers->header.slots + first,
+        .bs = bs,
+        .actual_bs = actual_bs,
+        .width = buffers->options.width,
+        .vocabulary = model_config(o->model)->vocab_size,
+        .sink = run_buffers_sink(buffers),
+        .valid_lengths = buffers->valid_lengths,
+        .future_inputs = buffers->future_inputs,
+        .slots = buffers->request_slots + first,
+        .write_slots = buffers->write_slots + first,
+        .input_ids = buffers->input_ids + first_row,
+        .positions = buffers->positions + first_row,
+        .seq_lens = buffers->seq_lens + first,
+    };
+    device_ops(o->device)->decode_fill(o->stream, &args);
+}
+
+/* Replay and eager decode: the refresh, then the graph or the body it recorded. */
+static proto_status_t
+launch_decode(run_forward_step_t *self, const run_batch_t *batch, run_launched_t *out)
+{
+    const run_forward_step_options_t *o = &self->options;
+    uint32_t actual_bs = batch->launch->decode_slots.count;
+    captured_t *captured = find_graph(self, actual_bs);
+    uint32_t bs = captured == NULL ? actual_bs : captured->bs;
+    run_buffers_upload(o->buffers, batch->stage, 0);
+    if (o->graph_debug) {
+        run_buffers_poison_tails(o->buffers, bs);
+    }
+    fill_decode(self, 0, 0, bs, actual_bs);
+    backend_refresh_t refresh = {
+        .bs = bs,
+        .actual_bs = actual_bs,
+        .request_slots = o->buffers->request_slots,
+        .seq_lens = o->buffers->seq_lens,
+        .mode = BACKEND_MODE_DECODE,
+        .tables = &batch->tables,
+        .num_extends = 0,
+        .for_graph_replay = captured != NULL,
+    };
+    proto_status_t status = backend_refresh_decode_metadata(o->backend, &refresh);
+    if (status != STATUS_OK) {
+        return status;
+    }
+    out->sampled_extends = 0;
+    out->request_count = actual_bs;
+    if (captured == NULL) {
+        room_t room = {.memory = self->workspace, .size_bytes = self->workspace_bytes};
+        out->mode = PROTO_STEP_DECODE_EAGER;
+        out->logits = decode_body(self, bs, room);
+        return STATUS_OK;
+    }
+    if (o->graph_debug) {
+        status = run_guard_verify(captured->guard, o->backend, &self->fault);
+        if (status != STATUS_OK) {
+            return status;
+        }
+    }
+    out->mode = PROTO_STEP_DECODE_GRAPH;
+    out->logits = captured->logits;
+    return device_graph_replay(captured->graph, o->stream);
+}
+
+static void
+fill_extend(run_forward_step_t *self, uint32_t extends)
+{
+    run_buffers_t *buffers = self->options.buffers;
+    kern_extend_fill_args_t args = {
+        .staged_slots = buffers->header.slots,
+        .prefix_lens = buffers->header.prefix_lens,
+        .extend_lens = buffers->header.extend_lens,
+        .request_count = extends,
+        .token_count_max = buffers->options.step_tokens_max,
+        .valid_lengths = buffers->valid_lengths,
+        .slots = buffers->request_slots,
+        .write_slots = buffers->write_slots,
+        .positions = buffers->positions,
+        .seq_lens = buffers->seq_lens,
+    };
+    device_ops(self->options.device)->extend_fill(self->options.stream, &args);
+}
+
+/* Bounded replay and prompt lengths: facts that no node of this tree plans from yet. */
+static const int32_t no_facts[PROTO_ROWS_MAX];
+
+static proto_status_t
+init_metadata(run_forward_step_t *self, const run_batch_t *batch, uint32_t bs, uint32_t extends)
+{
+    run_buffers_t *buffers = self->options.buffers;
+    const run_header_t *staged = &batch->stage->header;
+    bool with_prefix = false;
+    for (uint32_t i = 0; i < extends; i++) {
+        with_prefix = with_prefix || staged->prefix_lens[i] > 0;
+    }
+    backend_extend_t extend = {
+        .bs = bs,
+        .num_extends = extends,
+        .request_slots = buffers->request_slots,
+        .seq_lens = buffers->seq_lens,
+        .mode = extends == bs ? BACKEND_MODE_EXTEND : BACKEND_MODE_MIXED,
+        .tables = &batch->tables,
+        .extend_seq_lens = buffers->header.extend_lens,
+        .extend_prefix_lens = buffers->header.prefix_lens,
+        .extend_cu_lens = buffers->header.cu_lens,
+        .extend_seq_lens_host = staged->extend_lens,
+        .extend_prefix_lens_host = staged->prefix_lens,
+        .extend_replay_lens_host = no_facts,
+        .extend_prompt_lens_host = no_facts,
+        .extend_with_prefix = with_prefix,
+    };
+    return backend_init_forward_metadata(self->options.backend, &extend);
+}
+
+/* Prefill requests sample, decode requests verify; then both commit. */
+static void
+finish_extend(run_forward_step_t *self, const float *logits, uint32_t extends, uint32_t sampled,
+              uint32_t decodes, uint32_t extend_tokens)
+{
+    const run_forward_step_options_t *o = &self->options;
+    run_buffers_t *buffers = o->buffers;
+    uint32_t width = buffers->options.width;
+    uint32_t vocabulary = model_config(o->model)->vocab_size;
+    const sample_outputs_t *outputs = sample_pool_outputs(o->sample);
+    sample_launch_t sample = {
+        .logits = logits,
+        .logits_stride = vocabulary,
+        .bs = sampled,
+        .width = 1,
+        .slots = buffers->header.sample_slots,
+        .seq_lens = buffers->header.sample_lens,
+        .candidates = NULL,
+        .first_row = 0,
+        .first_request = 0,
+    };
+    sample_pool_launch(o->sample, &sample);
+    kern_extend_commit_args_t commit = {
+        .write_slots = buffers->write_slots,
+        .seq_lens = buffers->seq_lens,
+        .sample_indices = buffers->header.sample_indices,
+        .tokens = outputs->tokens,
+        .request_count = extends,
+        .width = width,
+        .valid_lengths = buffers->valid_lengths,
+        .future_inputs = buffers->future_inputs,
+    };
+    device_ops(o->device)->extend_commit(o->stream, &commit);
+    if (decodes == 0) {
+        return;
+    }
+    sample_launch_t verify = {
+        .logits = logits + (size_t)sampled * vocabulary,
+        .logits_stride = vocabulary,
+        .bs = decodes,
+        .width = width,
+        .slots = buffers->request_slots + extends,
+        .seq_lens = buffers->seq_lens + extends,
+        .candidates = buffers->input_ids + extend_tokens,
+        .first_row = sampled,
+        .first_request = sampled,
+    };
+    sample_pool_launch(o->sample, &verify);
+    kern_decode_commit_args_t decode_commit = {
+        .write_slots = buffers->write_slots + extends,
+        .tokens = outputs->tokens + sampled,
+        .accept_lengths = outputs->accept_lengths + sampled,
+        .bs = decodes,
+        .width = width,
+        .valid_lengths = buffers->valid_lengths,
+        .future_inputs = buffers->future_inputs,
+    };
+    device_ops(o->device)->decode_commit(o->stream, &decode_commit);
+}
+
+static proto_status_t
+launch_extend(run_forward_step_t *self, const run_batch_t *batch, run_launched_t *out)
+{
+    const run_forward_step_options_t *o = &self->options;
+    run_buffers_t *buffers = o->buffers;
+    uint32_t extends = batch->launch->extend_slots.count;
+    uint32_t decodes = batch->launch->decode_slots.count;
+    uint32_t tokens = batch->launch->extend_tokens.count;
+    uint32_t width = buffers->options.width;
+    uint32_t sampled = 0;
+    for (uint32_t i = 0; i < extends; i++) {
+        sampled += batch->launch->extend_samples.data[i] != 0;
+    }
+    run_buffers_upload(buffers, batch->stage, tokens);
+    fill_extend(self, extends);
+    if (decodes > 0) {
+        fill_decode(self, extends, tokens, decodes, decodes);
+    }
+    proto_status_t status = init_metadata(self, batch, extends + decodes, extends);
+    if (status != STATUS_OK) {
+        return status;
+    }
+    model_context_t context = {
+        .stream = o->stream,
+        .backend = o->backend,
+        .mode = decodes == 0 ? BACKEND_MODE_EXTEND : BACKEND_MODE_MIXED,
+        .rows = tokens + decodes * width,
+        .input_ids = buffers->input_ids,
+        .positions = buffers->positions,
+        .logit_rows = sampled + decodes * width,
+        .gather_rows = buffers->header.gather_rows,
+        .workspace = self->workspace,
+        .workspace_bytes = self->workspace_bytes,
+        .progress = o->progress,
+    };
+    out->logits = model_forward(o->model, &context);
+    finish_extend(self, out->logits, extends, sampled, decodes, tokens);
+    out->mode = decodes == 0 ? PROTO_STEP_EXTEND : PROTO_STEP_MIXED;
+    out->sampled_extends = sampled;
+    out->request_count = sampled + decodes;
+    return STATUS_OK;
+}
+
+proto_status_t
+run_forward_step_launch(run_forward_step_t *self, const run_batch_t *batch, run_launched_t *out)
+{
+    if (batch->launch->extend_slots.count > 0) {
+        return launch_extend(self, batch, out);
+    }
+    if (batch->launch->decode_slots.count > 0) {
+        return launch_decode(self, batch, out);
+    }
+    *out = (run_launched_t){.mode = PROTO_STEP_IDLE};
+    return STATUS_OK;
+}
+
+const char *
+run_forward_step_fault(const run_forward_step_t *self)
+{
+    return self->fault;
+}
+
+uint32_t
+run_forward_step_graph_count(const run_forward_step_t *self)
+{
+    return self->captured_count;
+}
+
+size_t
+run_forward_step_size_bytes(const run_forward_step_t *self)
+{
+    return self->workspace_bytes + self->pool_bytes;
+}

@@ -1,0 +1,92 @@
+/* run_forward_step.h - the ForwardStepRunner: one forward of a batch, replayed or eager.
+ *
+ * It owns the graphs, their pool, their pointer guards and the eager workspace; it borrows the
+ * model, the backend tree, the sampling pool and the input buffers.  The device thread.
+ *
+ * max_capture_bs is the top of the capture ladder; max_decode_bs, the size of all persistent decode
+ * buffers, is the slot count.  A decode above the ladder, or with capture off, is the same refresh
+ * and the same body without a graph. */
+#ifndef RUN_FORWARD_STEP_H
+#define RUN_FORWARD_STEP_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "model_base.h"
+#include "proto_codec.h"
+#include "run_buffers.h"
+#include "sample_pool.h"
+
+typedef struct run_forward_step run_forward_step_t; /* opaque */
+
+enum { RUN_LADDER_LEN_MAX = 128 };
+
+typedef struct {
+    device_t *device;
+    device_stream_t *stream;
+    model_t *model;
+    backend_t *backend;
+    sample_pool_t *sample;
+    run_buffers_t *buffers;
+    uint32_t capture_bs_max; /* asked for; clipped to the buffers' bs_max */
+    bool enforce_eager;
+    bool graph_debug; /* verify addresses before each replay, poison tails */
+    _Atomic uint32_t *progress;
+} run_forward_step_options_t;
+
+/* A checked batch: views, lent for the call. */
+typedef struct {
+    run_stage_t *stage; /* this step's own */
+    backend_tables_t tables;
+    const proto_step_launch_t *launch;
+} run_batch_t;
+
+/* What a launch did. */
+typedef struct {
+    proto_step_mode_t mode;
+    uint32_t sampled_extends; /* requests in the outputs before the decodes */
+    uint32_t request_count;   /* requests in the outputs */
+    const float *logits;      /* device, [request_count * width][vocabulary] */
+} run_launched_t;
+
+/* STATUS_ERR_NO_MEMORY.  The caller owns *out_p. */
+MUST_CHECK proto_status_t run_forward_step_new(const run_forward_step_options_t *options,
+                                               run_forward_step_t **out_p);
+void run_forward_step_destroy(run_forward_step_t **self_p);
+
+/* Captures the ladder, largest first, into one pool; does nothing if graphs are off (enforce_eager,
+ * or a node of the tree declares that it cannot). */
+MUST_CHECK proto_status_t run_forward_step_capture(run_forward_step_t *self);
+
+/* Gives back every graph, for a rebind of the cache; capture may follow. */
+void run_forward_step_release(run_forward_step_t *self);
+
+/* Another tree for the same cache.  Graphs that exist keep the old one's addresses: release them
+ * first, capture again afterwards. */
+void run_forward_step_set_backend(run_forward_step_t *self, backend_t *backend);
+
+/* Fills the stage from the launch (slots first, so that tables can be packed for them).
+ * STATUS_ERR_INVALID: the batch does not fit. */
+MUST_CHECK proto_status_t run_forward_step_stage(const run_forward_step_t *self,
+                                                 const proto_step_launch_t *launch,
+                                                 run_stage_t *stage);
+
+/* Launches the forward, its sampling and the commit of the state; STATUS_ERR_INTERNAL when the
+ * pointer guard found a moved address (run_forward_step_fault() names it). */
+MUST_CHECK proto_status_t run_forward_step_launch(run_forward_step_t *self,
+                                                  const run_batch_t *batch, run_launched_t *out);
+
+/* The path of the address that moved; NULL if none did. */
+const char *run_forward_step_fault(const run_forward_step_t *self);
+
+/* The smallest captured size that holds bs; 0 = none. */
+uint32_t run_forward_step_padded_bs(const run_forward_step_t *self, uint32_t bs);
+uint32_t run_forward_step_graph_count(const run_forward_step_t *self);
+size_t run_forward_step_size_bytes(const run_forward_step_t *self);
+
+/* Writes the ladder up to capture_bs_max: 1, 2, 4, 8, then steps of 8, and the top itself.  Returns
+ * its length; at most RUN_LADDER_LEN_MAX. */
+uint32_t run_forward_step_ladder(uint32_t capture_bs_max, uint32_t *out);
+
+#endif

@@ -1,0 +1,75 @@
+/* A look inside, for tests. */
+#include "run_inspect.h"
+
+#include <string.h>
+
+#include "run_executor_private.h"
+
+proto_status_t
+run_inspect_logits(run_executor_t *self, float *out, size_t count, uint32_t *row_count)
+{
+    proto_status_t status = device_stream_synchronize(self->stream);
+    if (status != STATUS_OK) {
+        return status;
+    }
+    uint32_t vocabulary = model_config(self->model)->vocab_size;
+    size_t needed = (size_t)self->last_launched.request_count * vocabulary;
+    if (needed > count) {
+        return STATUS_ERR_TOO_LARGE;
+    }
+    *row_count = self->last_launched.request_count;
+    run_buffers_copy(&self->buffers, out, self->last_logits, needed * sizeof *out);
+    return device_stream_synchronize(self->stream);
+}
+
+uint32_t
+run_inspect_graph_count(const run_executor_t *self)
+{
+    return run_forward_step_graph_count(self->runner);
+}
+
+uint32_t
+run_inspect_padded_bs(const run_executor_t *self, uint32_t bs)
+{
+    return run_forward_step_padded_bs(self->runner, bs);
+}
+
+proto_status_t
+run_inspect_plant_rebind(run_executor_t *self)
+{
+    proto_status_t status = device_stream_synchronize(self->stream);
+    if (status != STATUS_OK) {
+        return status;
+    }
+    if (self->planted_backend != NULL) {
+        return STATUS_ERR_INVALID;
+    }
+    self->planted_backend = self->backend;
+    status = run_executor_make_backend(self, &self->backend);
+    if (status != STATUS_OK) {
+        self->backend = self->planted_backend;
+        self->planted_backend = NULL;
+        return status;
+    }
+    run_forward_step_set_backend(self->runner, self->backend);
+    return STATUS_OK;
+}
+
+proto_status_t
+run_inspect_block_digest(run_executor_t *self, uint32_t group, uint32_t block, uint64_t *out)
+{
+    proto_status_t status = device_stream_synchronize(self->stream);
+    if (status != STATUS_OK) {
+        return status;
+    }
+    uint64_t digest = UINT64_C(14695981039346656037);
+    for (uint32_t i = 0; i < self->zero_field_count; i++) {
+        const kern_page_field_t *field = &self->zero_fields[i];
+        const uint8_t *page = field->pages + (size_t)block * field->stride_bytes;
+        for (size_t at = 0; field->group == group && at < field->page_bytes; at++) {
+            digest = (digest ^ page[at]) * UINT64_C(1099511628211);
+        }
+    }
+    *out = digest;
+    return STATUS_OK;
+}
