@@ -423,10 +423,11 @@ decode_real(decoder_t *decoder, const proto_field_t *field, double *out)
         *out = (double)(int64_t)token.number;
         return STATUS_OK;
     }
-    if (token.type != PROTO_TOKEN_FLOAT || !isfinite(token.real)) {
+    double value = proto_token_real(token);
+    if (token.type != PROTO_TOKEN_FLOAT || !isfinite(value)) {
         return refuse_type(decoder, field, "a finite number");
     }
-    *out = token.real;
+    *out = value;
     return STATUS_OK;
 }
 

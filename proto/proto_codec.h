@@ -42,11 +42,26 @@ typedef struct {
 } proto_text_t;
 
 /* Columns: views into a blob (decoded) or into the caller's arrays (to encode). */
-typedef struct { const uint8_t *data; uint32_t count; } proto_column_u8_t;
-typedef struct { const uint32_t *data; uint32_t count; } proto_column_u32_t;
-typedef struct { const int32_t *data; uint32_t count; } proto_column_i32_t;
-typedef struct { const uint64_t *data; uint32_t count; } proto_column_u64_t;
-typedef struct { const float *data; uint32_t count; } proto_column_f32_t;
+typedef struct {
+    const uint8_t *data;
+    uint32_t count;
+} proto_column_u8_t;
+typedef struct {
+    const uint32_t *data;
+    uint32_t count;
+} proto_column_u32_t;
+typedef struct {
+    const int32_t *data;
+    uint32_t count;
+} proto_column_i32_t;
+typedef struct {
+    const uint64_t *data;
+    uint32_t count;
+} proto_column_u64_t;
+typedef struct {
+    const float *data;
+    uint32_t count;
+} proto_column_f32_t;
 
 /* One struct for each message: proto_plan_t with the fields of PROTO_FIELDS_plan, and so on. */
 #define PROTO_TYPE_U32 uint32_t
@@ -77,12 +92,12 @@ typedef union {
 
 /* Decodable alone, whatever became of the body. */
 typedef struct {
-    uint32_t version;      /* schema version of the sender */
-    proto_kind_t kind;     /* as sent: may be a number that this build does not know */
-    uint64_t epoch;        /* incarnation of the sender */
-    uint64_t sequence;     /* per link and direction, from 1; 0 = not counted (handshake) */
-    uint64_t request;      /* the request concerned; 0 = none */
-    uint64_t cause;        /* sequence of the input that made the sender send this; 0 = none */
+    uint32_t version;  /* schema version of the sender */
+    proto_kind_t kind; /* as sent: may be a number that this build does not know */
+    uint64_t epoch;    /* incarnation of the sender */
+    uint64_t sequence; /* per link and direction, from 1; 0 = not counted (handshake) */
+    uint64_t request;  /* the request concerned; 0 = none */
+    uint64_t cause;    /* sequence of the input that made the sender send this; 0 = none */
 } proto_header_t;
 
 /* The upper-case name of the list; "UNKNOWN" if the number is not in it. */
@@ -141,9 +156,18 @@ size_t proto_body_to_json(proto_kind_t kind, const proto_body_t *body, bool show
 
 /* Field tables, for generators, diffs and redaction. */
 typedef enum {
-    PROTO_FIELD_U32, PROTO_FIELD_U64, PROTO_FIELD_I64, PROTO_FIELD_F64, PROTO_FIELD_BOOL,
-    PROTO_FIELD_STR, PROTO_FIELD_BIN, PROTO_FIELD_COL_U8, PROTO_FIELD_COL_U32,
-    PROTO_FIELD_COL_I32, PROTO_FIELD_COL_U64, PROTO_FIELD_COL_F32,
+    PROTO_FIELD_U32,
+    PROTO_FIELD_U64,
+    PROTO_FIELD_I64,
+    PROTO_FIELD_F64,
+    PROTO_FIELD_BOOL,
+    PROTO_FIELD_STR,
+    PROTO_FIELD_BIN,
+    PROTO_FIELD_COL_U8,
+    PROTO_FIELD_COL_U32,
+    PROTO_FIELD_COL_I32,
+    PROTO_FIELD_COL_U64,
+    PROTO_FIELD_COL_F32,
 } proto_field_type_t;
 
 typedef struct {

@@ -26,20 +26,20 @@ static void
 real_token(proto_token_t *token, uint64_t raw, size_t size_bytes)
 {
     token->type = PROTO_TOKEN_FLOAT;
+    token->number = raw;
     if (size_bytes == 4) {
         uint32_t bits = (uint32_t)raw;
-        float value;
-        memcpy(&value, &bits, sizeof value);
-        token->real = (double)value;
-    } else {
-        memcpy(&token->real, &raw, sizeof token->real);
+        float single;
+        memcpy(&single, &bits, sizeof single);
+        double value = (double)single;
+        memcpy(&token->number, &value, sizeof value);
     }
 }
 
 proto_token_t
 proto_token_next_wide(proto_cursor_t *cursor, uint8_t head)
 {
-    proto_token_t token = {PROTO_TOKEN_BAD, 0, 0};
+    proto_token_t token = {PROTO_TOKEN_BAD, 0};
     size_t size_bytes = head >= 0xc0 ? wide_sizes[head - 0xc0] : 255;
     uint64_t raw = 0;
     if (size_bytes == 255 || size_bytes > (size_t)(cursor->end - cursor->at)) {

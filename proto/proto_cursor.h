@@ -18,7 +18,7 @@ typedef enum {
     PROTO_TOKEN_BOOL,  /* number: 0 or 1 */
     PROTO_TOKEN_UINT,  /* number */
     PROTO_TOKEN_INT,   /* number: two's complement of a negative value */
-    PROTO_TOKEN_FLOAT, /* real */
+    PROTO_TOKEN_FLOAT, /* number: bits of a double */
     PROTO_TOKEN_STR,   /* number: bytes that follow, all within the input */
     PROTO_TOKEN_BIN,   /* the same */
     PROTO_TOKEN_ARRAY, /* number: values that follow */
@@ -28,8 +28,7 @@ typedef enum {
 typedef struct {
     proto_token_type_t type;
     uint64_t number;
-    double real;
-} proto_token_t;
+} proto_token_t; /* 16 bytes, so that it stays in registers */
 
 typedef struct {
     const uint8_t *at;
@@ -68,7 +67,7 @@ proto_token_t proto_token_next_wide(proto_cursor_t *cursor, uint8_t head);
 static inline proto_token_t
 proto_token_next(proto_cursor_t *cursor)
 {
-    proto_token_t token = {PROTO_TOKEN_BAD, 0, 0};
+    proto_token_t token = {PROTO_TOKEN_BAD, 0};
     if (cursor->at == cursor->end) {
         return token;
     }
@@ -93,6 +92,14 @@ proto_token_next(proto_cursor_t *cursor)
         return proto_token_next_wide(cursor, head);
     }
     return token;
+}
+
+static inline double
+proto_token_real(proto_token_t token)
+{
+    double value;
+    memcpy(&value, &token.number, sizeof value);
+    return value;
 }
 
 /* Passes over one value of validated bytes; false if they end too early. */

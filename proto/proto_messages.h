@@ -252,8 +252,9 @@ enum {
     FIELD(stop_ids, BIN, PROTO_STOP_IDS_MAX * 4, OPEN, "more stop tokens, i32 little endian")      \
     FIELD(bias_ids, BIN, PROTO_BIAS_MAX * 4, OPEN, "logit_bias: token ids, i32 little endian")     \
     FIELD(bias_values, BIN, PROTO_BIAS_MAX * 4, OPEN, "logit_bias: f32 little endian")             \
-    FIELD(prompt_length, U32, PROTO_TOKENS_MAX, OPEN, "tokens before generation; penalties and "   \
-                                                      "the draws' positions count from it")        \
+    FIELD(prompt_length, U32, PROTO_TOKENS_MAX, OPEN,                                              \
+          "tokens before generation; penalties and "                                               \
+          "the draws' positions count from it")                                                    \
     FIELD(page_salt, BIN, 64, PRIVATE, "salt of the page hashes; also for pages of answers")
 #define PROTO_FIELDS_load(FIELD)                                                                   \
     FIELD(running, U32, PROTO_ROWS_MAX, OPEN, "requests with a slot")                              \
@@ -434,10 +435,10 @@ enum {
 /* Which rule a refused plan breaks; on the wire. */
 typedef enum {
     PROTO_RULE_NONE = 0,
-    PROTO_RULE_STALE = 1,          /* base_step is not the last applied step, or awaiting a full plan */
-    PROTO_RULE_SLOT_RANGE = 2,     /* a slot outside 1..slot_count */
-    PROTO_RULE_SLOT_EMPTY = 3,     /* a slot that no request was admitted to */
-    PROTO_RULE_SLOT_TWICE = 4,     /* a slot appears in two rows of the batch */
+    PROTO_RULE_STALE = 1,      /* base_step is not the last applied step, or awaiting a full plan */
+    PROTO_RULE_SLOT_RANGE = 2, /* a slot outside 1..slot_count */
+    PROTO_RULE_SLOT_EMPTY = 3, /* a slot that no request was admitted to */
+    PROTO_RULE_SLOT_TWICE = 4, /* a slot appears in two rows of the batch */
     PROTO_RULE_GROUP_RANGE = 5,    /* no such cache group */
     PROTO_RULE_COLUMN_RANGE = 6,   /* a column beyond the table */
     PROTO_RULE_BLOCK_RANGE = 7,    /* a block id beyond the pool */

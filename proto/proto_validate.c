@@ -79,20 +79,14 @@ take_text(walk_t *walk, const frame_t *frame, bool is_key, size_t size_bytes)
     return !is_key || take_key(walk, frame, text);
 }
 
-/* One value, or the head of a container. */
 static bool
-take_value(walk_t *walk)
+take_token(walk_t *walk, proto_token_t token)
 {
     frame_t *frame = walk->depth > 0 ? &walk->frames[walk->depth - 1] : NULL;
     bool is_key = frame != NULL && frame->is_map && frame->pending % 2 == 0;
     if (frame != NULL) {
         frame->pending--;
     }
-    if (++walk->element_count > ELEMENT_COUNT_MAX) {
-        walk->wrong = "more than 65536 elements";
-        return false;
-    }
-    proto_token_t token = proto_token_next(&walk->cursor);
     if (is_key && token.type != PROTO_TOKEN_STR && token.type != PROTO_TOKEN_BAD) {
         walk->wrong = "a map key that is not text";
         return false;
@@ -117,6 +111,56 @@ take_value(walk_t *walk)
     case PROTO_TOKEN_FLOAT:
         return true;
     }
+    return true;
+}
+
+/* Unsigned numbers within an array, which most values are: nothing about them can be wrong but
+ * that they are cut, and then take_token() says so. */
+static void
+pass_numbers(walk_t *walk)
+{
+    frame_t *frame = walk->depth > 0 ? &walk->frames[walk->depth - 1] : NULL;
+    if (frame == NULL || frame->is_map) {
+        return;
+    }
+    const uint8_t *at = walk->cursor.at;
+    const uint8_t *end = walk->cursor.end;
+    uint64_t pending = frame->pending;
+    uint64_t most = ELEMENT_COUNT_MAX - walk->element_count;
+    uint64_t count = 0;
+    most = pending < most ? pending : most;
+    while (count < most && at < end) {
+        uint8_t head = *at;
+        size_t size_bytes = 1;
+        if (head >= 0x80) {
+            if (head < 0xcc || head > 0xcf) {
+                break;
+            }
+            size_bytes += (size_t)1 << (head - 0xcc);
+        }
+        if (size_bytes > (size_t)(end - at)) {
+            break;
+        }
+        at += size_bytes;
+        count++;
+    }
+    walk->cursor.at = at;
+    walk->element_count += (uint32_t)count;
+    frame->pending = pending - count;
+}
+
+/* One value, or the head of a container, and the numbers that follow it. */
+static bool
+take_value(walk_t *walk)
+{
+    if (++walk->element_count > ELEMENT_COUNT_MAX) {
+        walk->wrong = "more than 65536 elements";
+        return false;
+    }
+    if (!take_token(walk, proto_token_next(&walk->cursor))) {
+        return false;
+    }
+    pass_numbers(walk);
     return true;
 }
 
