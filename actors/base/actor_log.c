@@ -346,6 +346,14 @@ write_line(int fd, const char *bytes, size_t size_bytes)
     }
 }
 
+void
+actor_log_forward(const char *bytes, size_t size_bytes)
+{
+    pthread_mutex_lock(&state.mutex);
+    write_line(state.fd, bytes, size_bytes);
+    pthread_mutex_unlock(&state.mutex);
+}
+
 static void __attribute__((format(printf, 5, 0)))
 log_line(actor_log_level_t level, const char *event, uint64_t request,
          const actor_log_field_t *fields, const char *format, va_list arguments, bool each)

@@ -22,25 +22,25 @@ enum {
  *   --name NAME --epoch N --supervisor ENDPOINT [--ring-fd FD]
  * and for the recorder one --ring NAME=FD for each child that has a ring. */
 typedef struct {
-    const char *name;         /* [a-z0-9-]{1,31} */
+    const char *name; /* [a-z0-9-]{1,31} */
     proto_role_t role;
-    const char *const *argv;  /* program and arguments, NULL-terminated; lent */
-    bool has_ring;            /* gets a record ring */
-    bool is_recorder;         /* gets every ring; ended last */
-    bool optional;            /* its end never ends the node, and readiness does not wait for it */
+    const char *const *argv; /* program and arguments, NULL-terminated; lent */
+    bool has_ring;           /* gets a record ring */
+    bool is_recorder;        /* gets every ring; ended last */
+    bool optional;           /* its end never ends the node, and readiness does not wait for it */
 } actor_supervisor_child_t;
 
 typedef struct {
     const actor_supervisor_child_t *children; /* in start order; ended in this order too */
     uint32_t child_count;
-    const char *run_dir;          /* 0700, made if missing, removed at the end when we made it */
-    uint32_t restart_count_max;   /* restarts in one period before escalation; 0 = 3 */
-    uint64_t restart_period_ns;   /* 0 = 60 s */
-    uint64_t grace_ns;            /* from STOP to SIGKILL of a child; 0 = 30 s */
-    uint64_t ring_size_bytes;     /* of each ring; 0 = 64 MiB */
-    const char *crash_dir;        /* crash records go here; NULL = run_dir's parent is not used:
-                                     the system's folder for temporary files */
-    bool show_progress;           /* load progress on stderr */
+    const char *run_dir;        /* 0700, made if missing, removed at the end when we made it */
+    uint32_t restart_count_max; /* restarts in one period before escalation; 0 = 3 */
+    uint64_t restart_period_ns; /* 0 = 60 s */
+    uint64_t grace_ns;          /* from STOP to SIGKILL of a child; 0 = 30 s */
+    uint64_t ring_size_bytes;   /* of each ring; 0 = 64 MiB */
+    const char *crash_dir;      /* crash records go here; NULL = run_dir's parent is not used:
+                                   the system's folder for temporary files */
+    bool show_progress;         /* load progress on stderr */
     /* Called once, on the caller's thread, when every child that counts is READY for the first
      * time; must not block.  May be NULL. */
     void (*on_ready)(void *context);

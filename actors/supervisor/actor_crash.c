@@ -1,0 +1,126 @@
+#include "actor_crash.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "actor_log.h"
+#include "proto_clock.h"
+#include "proto_log.h"
+#include "proto_ring.h"
+
+enum {
+    REPORT_SIZE_BYTES = 1024 * 1024, /* 50 lines, escaped */
+};
+
+proto_status_t
+actor_crash_default_dir(char *out, size_t capacity_bytes)
+{
+    (void)snprintf(out, capacity_bytes, "/tmp/onepath-crash-%u", (unsigned)geteuid());
+    if (mkdir(out, 0700) != 0 && errno != EEXIST) {
+        return STATUS_ERR_IO;
+    }
+    /* Somebody else may have been there first, in a folder that everybody may write to. */
+    struct stat info;
+    bool ours = lstat(out, &info) == 0 && S_ISDIR(info.st_mode) && info.st_uid == geteuid() &&
+                (info.st_mode & 077) == 0;
+    return ours ? STATUS_OK : STATUS_ERR_IO;
+}
+
+proto_status_t
+actor_crash_dump(int ring_fd, const char *directory, const char *name, proto_role_t role,
+                 uint64_t epoch, char path_out[ACTOR_CRASH_PATH_SIZE_BYTES])
+{
+    proto_ring_reader_t *reader = NULL;
+    proto_log_writer_t *writer = NULL;
+    proto_log_options_t options = {.directory = directory,
+                                   .name = name,
+                                   .role = role,
+                                   .epoch = epoch,
+                                   .segment_size_max = UINT64_C(2) * PROTO_RING_SIZE_MAX};
+    if (mkdir(directory, 0700) != 0 && errno != EEXIST) {
+        return STATUS_ERR_IO;
+    }
+    proto_status_t status = proto_ring_reader_open(ring_fd, &reader);
+    if (status != STATUS_OK) {
+        goto end;
+    }
+    status = proto_log_writer_open(&options, &writer);
+    if (status != STATUS_OK) {
+        goto end;
+    }
+    uint64_t now_ns = proto_clock_monotonic_ns(proto_clock_system());
+    uint64_t count = 0;
+    proto_log_record_t record;
+    while (proto_ring_reader_next(reader, &record) == STATUS_OK) {
+        status = proto_log_append(writer, &record, now_ns);
+        if (status != STATUS_OK && status != STATUS_ERR_TOO_LARGE) {
+            goto end;
+        }
+        count++;
+    }
+    status = proto_log_writer_sync(writer);
+    if (status == STATUS_OK && count == 0) {
+        status = STATUS_END;
+    }
+    (void)snprintf(path_out, ACTOR_CRASH_PATH_SIZE_BYTES, "%s/%s.%016" PRIx64 ".000000.alog",
+                   directory, name, epoch);
+
+end:
+    if (writer != NULL) {
+        proto_log_writer_close(&writer);
+    }
+    if (reader != NULL) {
+        proto_ring_reader_close(&reader);
+    }
+    return status;
+}
+
+void
+actor_crash_report(const char *name, const actor_process_t *process, uint32_t restart_count,
+                   const char *crash_path)
+{
+    char *text = malloc(REPORT_SIZE_BYTES);
+    if (text == NULL) {
+        return;
+    }
+    char how[64];
+    char path[2 * ACTOR_CRASH_PATH_SIZE_BYTES];
+    (void)actor_log_escape((proto_text_t){crash_path, (uint32_t)strlen(crash_path)}, path,
+                           sizeof path);
+    struct timespec time;
+    struct tm utc;
+    actor_process_describe(process, how, sizeof how);
+    (void)clock_gettime(CLOCK_REALTIME, &time);
+    (void)gmtime_r(&time.tv_sec, &utc);
+    size_t at = (size_t)snprintf(
+        text, REPORT_SIZE_BYTES,
+        "{\"ts\":\"%04d-%02d-%02dT%02d:%02d:%02d.%06ldZ\",\"level\":\"error\",\"actor\":"
+        "\"supervisor\",\"event\":\"supervisor.escalation\",\"msg\":\"%s ended with %s and is not "
+        "started again\",\"child\":\"%s\",\"exit_code\":%d,\"signal\":%d,\"restarts\":%u,"
+        "\"crash_record\":\"%s\",\"last_lines\":[",
+        utc.tm_year + 1900, utc.tm_mon + 1, utc.tm_mday, utc.tm_hour, utc.tm_min, utc.tm_sec,
+        time.tv_nsec / 1000, name, how, name, process->exit_code, process->exit_signal,
+        restart_count, path);
+    /* Two bytes close the object; a line that does not fit whole is left out. */
+    for (uint32_t index = 0; index < process->line_count; index++) {
+        const char *line = actor_process_line(process, index);
+        size_t len = strlen(line);
+        if (len * 6 + 8 > REPORT_SIZE_BYTES - at) {
+            break;
+        }
+        at += (size_t)snprintf(text + at, REPORT_SIZE_BYTES - at, "%s\"", index > 0 ? "," : "");
+        at += actor_log_escape((proto_text_t){line, (uint32_t)len}, text + at,
+                               REPORT_SIZE_BYTES - at);
+        text[at++] = '"';
+    }
+    memcpy(text + at, "]}\n", 3);
+    actor_log_forward(text, at + 3);
+    free(text);
+}

@@ -1,0 +1,42 @@
+/* actor_supervisor_core.h - the supervisor's side of the control links: who is linked, what each
+ * child said last, and the messages to them.
+ *
+ * An actor core as every other: no process, clock or socket here.  STOP and DOWN are injected by
+ * the process side (as inputs of its own) and passed on: STOP to the child request - 1, DOWN to
+ * every linked child but the one that it names. */
+#ifndef ACTOR_SUPERVISOR_CORE_H
+#define ACTOR_SUPERVISOR_CORE_H
+
+#include "actor_core.h"
+#include "actor_supervisor.h"
+
+typedef struct {
+    char name[PROTO_NAME_SIZE_BYTES];
+    proto_role_t role;
+    uint64_t epoch;   /* of the incarnation that runs; 0 = none */
+    uint32_t peer;    /* ACTOR_PEER_NONE: not linked */
+    uint64_t down_ns; /* when its link ended while it ran; 0 = it did not */
+    uint32_t state;   /* as in ACTOR_STATE */
+    uint64_t done_bytes;
+    uint64_t total_bytes;
+    char detail[256];
+    bool state_changed; /* set here, cleared by the reader */
+    bool stuck;         /* its step runs longer than its budget */
+    uint64_t step;      /* that it works on */
+    uint64_t step_age_ns;
+    proto_stats_t stats;
+} actor_supervisor_member_t;
+
+typedef struct {
+    actor_supervisor_member_t members[ACTOR_SUPERVISOR_CHILD_COUNT_MAX];
+    uint32_t member_count;
+} actor_supervisor_core_t;
+
+extern const actor_core_ops_t actor_supervisor_core_ops;
+
+void actor_supervisor_core_init(actor_supervisor_core_t *self,
+                                const actor_supervisor_child_t *children, uint32_t child_count);
+/* A new incarnation of a member begins; the old one's words are forgotten, its numbers kept. */
+void actor_supervisor_core_begin(actor_supervisor_core_t *self, uint32_t index, uint64_t epoch);
+
+#endif
