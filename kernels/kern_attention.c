@@ -1,6 +1,7 @@
 #include "kern_attention.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <string.h>
 
 #include "kern_table.h"
@@ -253,7 +254,8 @@ set_request(const kern_attention_decode_args_t *args, uint32_t request, tile_t *
     tile->rows = width;
 }
 
-/* One split of one key head of one request; rows in groups that fit the scratch. */
+/* One split of one key head of one request; rows in groups that fit the scratch.  If it is the
+ * request's only one the output is written at once. */
 static void
 decode_split(const kern_attention_decode_args_t *args, const tile_t *request_tile, uint32_t request,
              uint32_t split)
@@ -272,13 +274,42 @@ decode_split(const kern_attention_decode_args_t *args, const tile_t *request_til
         for (uint32_t i = 0; i < tile.rows * group; i++) {
             const kern_split_query_t *query = &tile.scratch->queries[i];
             size_t global_row = (size_t)request * args->rows_per_request + row + i / group;
-            size_t pair = global_row * args->cache.q_heads + tile.kv_head * group + i % group;
+            uint32_t head = tile.kv_head * group + i % group;
+            size_t pair = global_row * args->cache.q_heads + head;
+            if (only) {
+                float max = -INFINITY;
+                float sum = 0.0f;
+                float *total = tile.scratch->total[0];
+                memset(total, 0, (length - 16) * sizeof *total);
+                tile.table->merge(&max, &sum, total, query->max, query->sum, query->values,
+                                  args->cache.head_dim);
+                write_output(total, sum, args->cache.head_dim,
+                             args->output + global_row * args->output_stride +
+                                 (size_t)head * args->cache.head_dim);
+                continue;
+            }
             float *partial = (float *)args->workspace + (pair * splits + split) * length;
             memcpy(partial, query->values, (length - 16) * sizeof *partial);
             partial[length - 16] = query->max;
             partial[length - 15] = query->sum;
         }
     }
+}
+
+/* Whether some request has two splits, or none: then there is a second phase. */
+static bool
+needs_merge(const kern_attention_decode_args_t *args, tile_t *tile)
+{
+    for (uint32_t request = 0; request < args->bs; request++) {
+        uint32_t first;
+        uint32_t last;
+        set_request(args, request, tile);
+        splits_of_tile(tile, &first, &last);
+        if (last != first + 1) {
+            return true;
+        }
+    }
+    return false;
 }
 
 static void
@@ -324,6 +355,7 @@ kern_attention_decode_host(const void *args_void, kern_share_t *share)
                                                        tile.key_limit));
     /* Chunks are (request, split, key head) of the splits that exist; each thread walks the list of
      * requests once. */
+    bool merge = needs_merge(args, &tile);
     uint64_t passed = 0;
     uint32_t chunk = kern_share_claim(share);
     for (uint32_t request = 0; request < args->bs; request++) {
@@ -335,9 +367,12 @@ kern_attention_decode_host(const void *args_void, kern_share_t *share)
         for (; chunk < passed + chunks; chunk = kern_share_claim(share)) {
             uint32_t at = (uint32_t)(chunk - passed);
             tile.kv_head = at % cache->kv_heads;
-            decode_split(args, &tile, request, first + at / cache->kv_heads);
+            decode_split(args, &tile, request, first + at / cache->kv_heads, !merge);
         }
         passed += chunks;
+    }
+    if (!merge) {
+        return;
     }
     kern_share_sync(share);
 

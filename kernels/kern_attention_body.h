@@ -62,12 +62,14 @@ transpose_keys(const kern_attention_cache_t *cache, const uint8_t *const keys[BL
     for (uint32_t group = 0; group < count; group += 16) {
         for (uint32_t at = 0; at < cache->head_dim; at += 16) {
             kv_t rows[16];
+            KERN_UNROLL
             for (uint32_t i = 0; i < 16; i++) {
                 rows[i] = group + i < count
                               ? load_dims(cache->cache_type, keys[group + i], at, cache->head_dim)
                               : kv_zero();
             }
             kv_transpose(rows);
+            KERN_UNROLL
             for (uint32_t i = 0; i < 16; i++) {
                 kv_store(block + (at + i) * BLOCK + group, rows[i]);
             }
@@ -81,24 +83,31 @@ score_group(const kern_split_query_t *query, uint32_t queries, uint32_t groups, 
             const float *block, uint32_t at)
 {
     kv_t acc[2][4];
+    KERN_UNROLL
     for (uint32_t q = 0; q < queries; q++) {
+        KERN_UNROLL
         for (uint32_t g = 0; g < groups; g++) {
             acc[q][g] = kv_zero();
         }
     }
     for (uint32_t d = 0; d < head_dim; d++) {
         kv_t keys[4];
+        KERN_UNROLL
         for (uint32_t g = 0; g < groups; g++) {
             keys[g] = kv_load(block + d * BLOCK + 16 * g);
         }
+        KERN_UNROLL
         for (uint32_t q = 0; q < queries; q++) {
             kv_t value = kv_set1(query[q].q[d]);
+            KERN_UNROLL
             for (uint32_t g = 0; g < groups; g++) {
                 acc[q][g] = kv_fma(value, keys[g], acc[q][g]);
             }
         }
     }
+    KERN_UNROLL
     for (uint32_t q = 0; q < queries; q++) {
+        KERN_UNROLL
         for (uint32_t g = 0; g < groups; g++) {
             kv_store(query[q].scores + at + 16 * g, acc[q][g]);
         }
@@ -172,21 +181,27 @@ value_group(const kern_split_query_t *query, uint32_t queries, uint32_t width, u
             const float *const rows[BLOCK], uint32_t at, uint32_t begin, uint32_t end)
 {
     kv_t acc[2][DIMS / 16];
+    KERN_UNROLL
     for (uint32_t q = 0; q < queries; q++) {
+        KERN_UNROLL
         for (uint32_t w = 0; w < width; w++) {
             acc[q][w] = kv_load(query[q].values + dim + 16 * w);
         }
     }
     for (uint32_t i = begin; i < end; i++) {
         const float *row = rows[i] + dim;
+        KERN_UNROLL
         for (uint32_t q = 0; q < queries; q++) {
             kv_t weight = kv_set1(query[q].scores[at + i]);
+            KERN_UNROLL
             for (uint32_t w = 0; w < width; w++) {
                 acc[q][w] = kv_fma(weight, kv_load(row + 16 * w), acc[q][w]);
             }
         }
     }
+    KERN_UNROLL
     for (uint32_t q = 0; q < queries; q++) {
+        KERN_UNROLL
         for (uint32_t w = 0; w < width; w++) {
             kv_store(query[q].values + dim + 16 * w, acc[q][w]);
         }

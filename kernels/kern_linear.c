@@ -10,8 +10,15 @@ enum {
     ROWS_OF_CHUNK = 128,         /* rows of activations that stay in the second-level cache */
     CHUNK_SIZE_BYTES = 24 << 10, /* weight bytes worth a claim of their own */
     CHUNK_TILES_MAX = 8,
+    PRIVATE_SIZE_BYTES = 32 << 10, /* activations that every thread quantises for itself */
+    PRIVATE_ROWS_MAX = 4,
     QUANTS = 2, /* KERN_QUANT_32 and KERN_QUANT_256 */
 };
+
+_Static_assert(PRIVATE_SIZE_BYTES + 2 * ROWS_OF_CHUNK * KERN_PACK_ROWS * 4 +
+                       KERN_PACK_ROWS * 34 / 32 * KERN_PACK_COLS_MAX + 64 <=
+                   KERN_SCRATCH_SIZE_BYTES,
+               "activations, gate, up and one tile must fit the scratch");
 
 /* What one product is made of; the same for kern_linear and kern_gate_up. */
 typedef struct {
@@ -32,13 +39,28 @@ kern_linear_workspace_size_bytes(uint32_t rows, uint32_t cols)
     return (size_t)rows * kern_record_layout(cols).size_bytes * QUANTS;
 }
 
-/* Quantises the input as the weights need it; ends with a barrier if it did anything. */
+static void
+quantize_rows(const product_t *self, uint32_t first, uint32_t end)
+{
+    uint32_t cols = self->weights[0].cols;
+    for (uint32_t row = first; row < end; row++) {
+        for (int quant = KERN_QUANT_32; quant <= KERN_QUANT_256; quant++) {
+            if (self->records[quant] != NULL) {
+                self->table->quantize_row((kern_quant_t)quant,
+                                          self->input + row * self->input_stride, cols,
+                                          self->records[quant] + row * self->record_stride);
+            }
+        }
+    }
+}
+
+/* Quantises the input as the weights need it.  A row or two are faster done by every thread for
+ * itself than shared: no thread has to wait for another, which matters where processors are few and
+ * busy.  More rows are shared out, with a barrier at the end. */
 static void
 quantize_input(product_t *self, void *workspace, size_t workspace_size_bytes)
 {
     uint32_t cols = self->weights[0].cols;
-    uint8_t *at = workspace;
-    size_t used = 0;
     bool needed[QUANTS + 1] = {false};
     self->record_stride = kern_record_layout(cols).size_bytes;
     for (uint32_t i = 0; i < self->weight_count; i++) {
@@ -49,31 +71,32 @@ quantize_input(product_t *self, void *workspace, size_t workspace_size_bytes)
         needed[kern_pack_quant(type)] = true;
     }
     needed[KERN_QUANT_NONE] = false;
-    for (int quant = KERN_QUANT_32; quant <= KERN_QUANT_256; quant++) {
-        if (needed[quant]) {
-            self->records[quant] = at + used;
-            used += self->rows * self->record_stride;
-        }
-    }
-    if (used == 0) {
+    size_t one_size_bytes = self->rows * self->record_stride;
+    size_t all_size_bytes =
+        one_size_bytes * ((needed[KERN_QUANT_32] ? 1u : 0u) + (needed[KERN_QUANT_256] ? 1u : 0u));
+    if (all_size_bytes == 0) {
         return;
     }
-    require(workspace != NULL);
-    require((uintptr_t)workspace % 64 == 0);
-    require(used <= workspace_size_bytes);
+    bool private = all_size_bytes <= PRIVATE_SIZE_BYTES && self->rows <= PRIVATE_ROWS_MAX;
+    uint8_t *at = private ? self->share->scratch : workspace;
+    require(at != NULL);
+    require((uintptr_t)at % 64 == 0);
+    require(private || all_size_bytes <= workspace_size_bytes);
+    for (int quant = KERN_QUANT_32; quant <= KERN_QUANT_256; quant++) {
+        if (needed[quant]) {
+            self->records[quant] = at;
+            at += one_size_bytes;
+        }
+    }
+    if (private) {
+        quantize_rows(self, 0, self->rows);
+        return;
+    }
     /* A few rows for each claim, so that the counter is not the work. */
     uint32_t step = cols >= 2048 ? 1 : 4;
     for (uint32_t first = kern_share_claim(self->share) * step; first < self->rows;
          first = kern_share_claim(self->share) * step) {
-        for (uint32_t row = first; row < self->rows && row < first + step; row++) {
-            for (int quant = KERN_QUANT_32; quant <= KERN_QUANT_256; quant++) {
-                if (needed[quant]) {
-                    self->table->quantize_row((kern_quant_t)quant,
-                                              self->input + row * self->input_stride, cols,
-                                              self->records[quant] + row * self->record_stride);
-                }
-            }
-        }
+        quantize_rows(self, first, first + step < self->rows ? first + step : self->rows);
     }
     kern_share_sync(self->share);
 }
@@ -217,8 +240,9 @@ kern_linear_host(const void *args_void, kern_share_t *share)
                 .bias = args->biases[i] != NULL ? args->biases[i] + column : NULL,
                 .accumulate = args->accumulate,
             };
-            run_tile(&product, weight, tile, tile_bytes(weight, tile, share->scratch), first,
-                     rest < ROWS_OF_CHUNK ? rest : ROWS_OF_CHUNK, &target);
+            run_tile(&product, weight, tile,
+                     tile_bytes(weight, tile, (uint8_t *)share->scratch + PRIVATE_SIZE_BYTES),
+                     first, rest < ROWS_OF_CHUNK ? rest : ROWS_OF_CHUNK, &target);
         }
     }
 }
@@ -228,7 +252,7 @@ static void
 gate_up_tile(const product_t *product, const kern_gate_up_args_t *args, uint32_t tile,
              uint32_t first, uint32_t count)
 {
-    float *gate = product->share->scratch;
+    float *gate = (float *)product->share->scratch + PRIVATE_SIZE_BYTES / sizeof(float);
     float *up = gate + ROWS_OF_CHUNK * KERN_PACK_ROWS;
     uint8_t *packed = (uint8_t *)(up + ROWS_OF_CHUNK * KERN_PACK_ROWS);
     uint32_t column = tile * KERN_PACK_ROWS;

@@ -84,21 +84,25 @@ KV_INLINE void
 unpack_block(kern_type_t type, const uint8_t *quants, kvb_t w[8])
 {
     if (type == KERN_TYPE_Q8_0) {
+        KERN_UNROLL
         for (int g = 0; g < 8; g++) {
             w[g] = kvb_load_i8(quants + 64 * g);
         }
         return;
     }
+    KERN_UNROLL
     for (int v = 0; v < 4; v++) {
         kvb_t both = kvb_load(quants + 64 * v);
         w[v] = kvb_low_nibbles(both);
         w[v + 4] = kvb_high_nibbles(both);
     }
     if (bits_of(type) == 5) {
+        KERN_UNROLL
         for (int g = 0; g < 8; g++) {
             w[g] = kvb_add_fifth_bit(w[g], quants + 256 + 8 * g);
         }
     } else if (bits_of(type) == 6) {
+        KERN_UNROLL
         for (int g = 0; g < 8; g++) {
             w[g] = kvb_add_two_bits(w[g], kvb_load(quants + 256 + 64 * (g / 4)), g % 4);
         }
@@ -202,6 +206,7 @@ tile_rows(kern_type_t type, uint32_t rows, const kern_tile_args_t *args, uint32_
     const uint8_t *record = args->records + first * args->record_stride;
     size_t scale_size_bytes = type == KERN_TYPE_Q4_1 ? 64 : 32;
     kv_t acc[KV_TILE_ROWS];
+    KERN_UNROLL
     for (uint32_t r = 0; r < rows; r++) {
         acc[r] = kv_zero();
     }
@@ -210,12 +215,13 @@ tile_rows(kern_type_t type, uint32_t rows, const kern_tile_args_t *args, uint32_
         unpack_block(type, quants + b * kern_pack_quant_size_bytes(type), w);
         block_scales_t step =
             block_scales(type, supers + (size_t)(b / 8) * 64, scales + b * scale_size_bytes);
-#pragma GCC unroll 8
+        KERN_UNROLL
         for (uint32_t r = 0; r < rows; r++) {
             acc[r] =
                 block_step(type, acc[r], w, &step, record + r * args->record_stride, &layout, b);
         }
     }
+    KERN_UNROLL
     for (uint32_t r = 0; r < rows; r++) {
         finish(acc[r], args->bias, args->accumulate, args->out + (first + r) * args->out_stride,
                args->out_count);
@@ -315,7 +321,9 @@ dot_tile(kern_type_t type, uint32_t rows, uint32_t columns, const kern_dot_args_
     kv_t acc[KV_DOT_ROWS][KV_DOT_COLS];
     const float *x = args->input + row * args->input_stride;
     const uint8_t *weights = args->weights + column * args->weight_stride;
+    KERN_UNROLL
     for (uint32_t r = 0; r < rows; r++) {
+        KERN_UNROLL
         for (uint32_t c = 0; c < columns; c++) {
             acc[r][c] = kv_zero();
         }
@@ -323,18 +331,23 @@ dot_tile(kern_type_t type, uint32_t rows, uint32_t columns, const kern_dot_args_
     uint32_t whole = args->cols & ~15u;
     for (uint32_t k = 0; k < whole; k += 16) {
         kv_t w[KV_DOT_COLS];
+        KERN_UNROLL
         for (uint32_t c = 0; c < columns; c++) {
             w[c] = load_weight(type, weights + c * args->weight_stride, k);
         }
+        KERN_UNROLL
         for (uint32_t r = 0; r < rows; r++) {
             kv_t a = kv_load(x + r * args->input_stride + k);
+            KERN_UNROLL
             for (uint32_t c = 0; c < columns; c++) {
                 acc[r][c] = kv_fma(a, w[c], acc[r][c]);
             }
         }
     }
     uint32_t rest = args->cols - whole;
+    KERN_UNROLL
     for (uint32_t r = 0; r < rows; r++) {
+        KERN_UNROLL
         for (uint32_t c = 0; c < columns; c++) {
             if (rest > 0) {
                 kv_t a = kv_load_part(x + r * args->input_stride + whole, rest);

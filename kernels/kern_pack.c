@@ -45,26 +45,39 @@ kern_record_layout(uint32_t cols)
     return layout;
 }
 
+/* The quants of 32 columns within a block of 256. */
+static void
+quants_of_super(kern_type_t type, const uint8_t *super, uint32_t j, uint8_t out[32])
+{
+    if (type == KERN_TYPE_Q6_K) {
+        /* As kern_type_q6_k_quant(), 32 at a time. */
+        const uint8_t *low = super + j / 4 * 64 + (j & 1u) * 32;
+        const uint8_t *high = super + 128 + j / 4 * 32;
+        uint32_t low_shift = j % 4 < 2 ? 0 : 4;
+        uint32_t high_shift = 2 * (j % 4);
+        for (uint32_t i = 0; i < 32; i++) {
+            uint32_t bits = ((uint32_t)high[i] >> high_shift) & 3u;
+            out[i] = (uint8_t)((((uint32_t)low[i] >> low_shift) & 0x0Fu) | (bits << 4));
+        }
+        return;
+    }
+    const uint8_t *low = super + (type == KERN_TYPE_Q5_K ? 48 : 16) + j / 2 * 32;
+    uint32_t shift = (j & 1u) * 4;
+    for (uint32_t i = 0; i < 32; i++) {
+        out[i] = (uint8_t)(((uint32_t)low[i] >> shift) & 0x0Fu);
+    }
+    for (uint32_t i = 0; type == KERN_TYPE_Q5_K && i < 32; i++) {
+        out[i] |= (uint8_t)((((uint32_t)super[16 + i] >> j) & 1u) << 4);
+    }
+}
+
 /* The 32 unsigned (Q8_0: signed) quants of block `b` of a row, one byte each. */
 static void
 quants_of_block(kern_type_t type, const uint8_t *row, uint32_t b, uint8_t out[32])
 {
     size_t size_bytes = kern_type_block_size_bytes(type);
     if (kern_pack_quant(type) == KERN_QUANT_256) {
-        const uint8_t *super = row + (b / 8) * size_bytes;
-        uint32_t j = b % 8;
-        for (uint32_t i = 0; i < 32; i++) {
-            if (type == KERN_TYPE_Q6_K) {
-                out[i] = kern_type_q6_k_quant(super, super + 128, j * 32 + i);
-                continue;
-            }
-            const uint8_t *quants = super + (type == KERN_TYPE_Q5_K ? 48 : 16);
-            uint8_t byte = quants[(j / 2) * 32 + i];
-            out[i] = (j & 1u) ? byte >> 4 : byte & 0x0F;
-            if (type == KERN_TYPE_Q5_K) {
-                out[i] |= (uint8_t)(((super[16 + i] >> j) & 1) << 4);
-            }
-        }
+        quants_of_super(type, row + (b / 8) * size_bytes, b % 8, out);
         return;
     }
     const uint8_t *block = row + b * size_bytes;
@@ -76,29 +89,44 @@ quants_of_block(kern_type_t type, const uint8_t *row, uint32_t b, uint8_t out[32
     for (uint32_t i = 0; i < 16; i++) {
         out[i] = quants[i] & 0x0F;
         out[i + 16] = quants[i] >> 4;
-        if (type == KERN_TYPE_Q5_0) {
-            out[i] |= (uint8_t)(((block[2 + i / 8] >> (i % 8)) & 1) << 4);
-            out[i + 16] |= (uint8_t)(((block[4 + i / 8] >> (i % 8)) & 1) << 4);
+    }
+    if (type == KERN_TYPE_Q5_0) {
+        uint32_t high;
+        memcpy(&high, block + 2, sizeof high);
+        for (uint32_t i = 0; i < 32; i++) {
+            out[i] |= (uint8_t)(((high >> i) & 1u) << 4);
         }
     }
+}
+
+/* ORs the 4 bytes of `quad` into the tile. */
+static void
+merge_quad(uint8_t *to, uint32_t quad)
+{
+    uint32_t bytes;
+    memcpy(&bytes, to, sizeof bytes);
+    bytes |= quad;
+    memcpy(to, &bytes, sizeof bytes);
 }
 
 static void
 pack_quants(kern_type_t type, const uint8_t quants[32], uint32_t row, uint8_t *out)
 {
-    for (uint32_t k = 0; k < 32; k++) {
-        uint32_t quad = k / 4;
-        uint32_t byte = 4 * row + k % 4;
-        uint8_t q = quants[k];
+    for (uint32_t quad = 0; quad < 8; quad++) {
+        uint32_t q;
+        memcpy(&q, quants + 4 * quad, sizeof q);
         if (type == KERN_TYPE_Q8_0) {
-            out[64 * quad + byte] = q;
+            memcpy(out + 64 * quad + 4 * row, &q, sizeof q);
             continue;
         }
-        out[64 * (quad % 4) + byte] |= (uint8_t)((q & 0x0F) << (quad < 4 ? 0 : 4));
+        merge_quad(out + 64 * (quad % 4) + 4 * row, (q & 0x0F0F0F0Fu) << (quad < 4 ? 0 : 4));
+        uint32_t upper = (q >> 4) & 0x03030303u;
         if (type == KERN_TYPE_Q6_K) {
-            out[256 + 64 * (quad / 4) + byte] |= (uint8_t)((q >> 4) << (2 * (quad % 4)));
+            merge_quad(out + 256 + 64 * (quad / 4) + 4 * row, upper << (2 * (quad % 4)));
         } else if (type == KERN_TYPE_Q5_0 || type == KERN_TYPE_Q5_K) {
-            out[256 + 8 * quad + byte / 8] |= (uint8_t)((q >> 4) << (byte % 8));
+            /* The product moves bits 0, 8, 16, 24 to 28, 29, 30, 31. */
+            uint32_t bits = (upper * 0x10204080u) >> 28;
+            out[256 + 8 * quad + row / 2] |= (uint8_t)(bits << (row % 2 * 4));
         }
     }
 }

@@ -11,6 +11,13 @@
 #include "kern_path.h"
 #include "kern_type.h"
 
+/* Before a loop of a constant few rounds whose arrays are to live in registers. */
+#if defined(__clang__)
+#define KERN_UNROLL _Pragma("unroll")
+#else
+#define KERN_UNROLL _Pragma("GCC unroll 16")
+#endif
+
 /* `rows` rows of activations times one tile of 16 weight rows. */
 typedef struct {
     kern_type_t type;

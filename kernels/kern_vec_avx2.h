@@ -7,6 +7,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "kern_table.h"
+
 #define KV_INLINE static inline __attribute__((always_inline, unused))
 #define KV_TABLE kern_table_avx2
 #define KV_TILE_ROWS 4
@@ -236,6 +238,7 @@ KV_INLINE void
 kv_transpose8(__m256 r[8])
 {
     __m256 t[8];
+    KERN_UNROLL
     for (int i = 0; i < 8; i += 4) {
         __m256 a = _mm256_unpacklo_ps(r[i], r[i + 1]);
         __m256 b = _mm256_unpackhi_ps(r[i], r[i + 1]);
@@ -246,6 +249,7 @@ kv_transpose8(__m256 r[8])
         t[i + 2] = _mm256_shuffle_ps(b, d, 0x44);
         t[i + 3] = _mm256_shuffle_ps(b, d, 0xEE);
     }
+    KERN_UNROLL
     for (int i = 0; i < 4; i++) {
         r[i] = _mm256_permute2f128_ps(t[i], t[i + 4], 0x20);
         r[i + 4] = _mm256_permute2f128_ps(t[i], t[i + 4], 0x31);
@@ -256,15 +260,18 @@ KV_INLINE void
 kv_transpose(kv_t r[16])
 {
     __m256 q[4][8];
+    KERN_UNROLL
     for (int i = 0; i < 8; i++) {
         q[0][i] = r[i].a;
         q[1][i] = r[i].b;
         q[2][i] = r[i + 8].a;
         q[3][i] = r[i + 8].b;
     }
+    KERN_UNROLL
     for (int i = 0; i < 4; i++) {
         kv_transpose8(q[i]);
     }
+    KERN_UNROLL
     for (int i = 0; i < 8; i++) {
         r[i].a = q[0][i];
         r[i].b = q[2][i];
@@ -356,6 +363,7 @@ kvi_dot(const kvb_t w[4], const int8_t *x, int bits)
     __m256i pairs_b = _mm256_setzero_si256();
     /* 4 and 5 bits: four pairs fit 16 bits (4 * 2 * 31 * 127 = 31496); 6 bits: two (32004). */
     int steps = bits <= 5 ? 4 : bits == 6 ? 2 : 1;
+    KERN_UNROLL
     for (int g = 0; g < 4; g++) {
         int32_t quad;
         memcpy(&quad, x + 4 * g, sizeof quad);

@@ -7,6 +7,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "kern_table.h"
+
 #define KV_INLINE static inline __attribute__((always_inline, unused))
 #define KV_TABLE kern_table_avx512
 #define KV_TILE_ROWS 8
@@ -192,6 +194,7 @@ KV_INLINE void
 kv_transpose(kv_t r[16])
 {
     kv_t t[16];
+    KERN_UNROLL
     for (int i = 0; i < 16; i += 4) {
         kv_t a = _mm512_unpacklo_ps(r[i], r[i + 1]);
         kv_t b = _mm512_unpackhi_ps(r[i], r[i + 1]);
@@ -202,6 +205,7 @@ kv_transpose(kv_t r[16])
         t[i + 2] = _mm512_shuffle_ps(b, d, 0x44);
         t[i + 3] = _mm512_shuffle_ps(b, d, 0xEE);
     }
+    KERN_UNROLL
     for (int i = 0; i < 4; i++) {
         kv_t a = _mm512_shuffle_f32x4(t[i], t[i + 4], 0x88);
         kv_t b = _mm512_shuffle_f32x4(t[i], t[i + 4], 0xDD);
@@ -262,6 +266,7 @@ kvi_dot(const kvb_t w[4], const int8_t *x, int bits)
 {
     (void)bits;
     kvi_t sum = _mm512_setzero_si512();
+    KERN_UNROLL
     for (int g = 0; g < 4; g++) {
         int32_t quad;
         memcpy(&quad, x + 4 * g, sizeof quad);
