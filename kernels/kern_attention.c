@@ -258,7 +258,7 @@ set_request(const kern_attention_decode_args_t *args, uint32_t request, tile_t *
  * request's only one the output is written at once. */
 static void
 decode_split(const kern_attention_decode_args_t *args, const tile_t *request_tile, uint32_t request,
-             uint32_t split)
+             uint32_t split, bool only)
 {
     uint32_t group = group_size(&args->cache);
     uint32_t rows_max = QUERIES_MAX / group;
