@@ -38,6 +38,14 @@ elseif(ONEPATH_SANITIZE STREQUAL "thread")
 elseif(NOT ONEPATH_SANITIZE STREQUAL "")
     message(FATAL_ERROR "ONEPATH_SANITIZE is '${ONEPATH_SANITIZE}': use address, thread or empty")
 endif()
+if(NOT ONEPATH_SANITIZE STREQUAL "")
+    # Unoptimised sanitizer runs are too slow for what the tests do; the last -O counts.
+    add_compile_options(-O1)
+endif()
+if(ONEPATH_FUZZ)
+    # Every folder, not only the targets: libFuzzer follows the coverage of what it tests.
+    add_compile_options(-fsanitize=fuzzer-no-link)
+endif()
 
 find_program(ONEPATH_CCACHE ccache)
 if(ONEPATH_CCACHE)
