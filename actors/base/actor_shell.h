@@ -74,9 +74,9 @@ MUST_CHECK proto_status_t actor_shell_service(actor_shell_t *self, uint64_t *wai
 uint32_t actor_shell_fds(const actor_shell_t *self, int *fds, uint32_t capacity);
 
 /* Gives the core an input from its own side (ACTOR_PEER_LOCAL), from the shell's thread: steps
- * the core at once.  What that step sends may swallow the wake-up of a message that comes
- * meanwhile: call actor_shell_service() once more before you wait.  Called from within actor_local_fn, it waits until the messages of the step in
- * work are out. */
+ * the core at once.  Called from within actor_local_fn, it waits until the messages of the step in
+ * work are out.  What the step sends may swallow the wake-up of a message that comes meanwhile:
+ * call actor_shell_service() once more before you wait. */
 void actor_shell_inject(actor_shell_t *self, proto_kind_t kind, uint64_t request,
                         const proto_body_t *body);
 
