@@ -42,26 +42,13 @@ typedef struct {
 } proto_text_t;
 
 /* Columns: views into a blob (decoded) or into the caller's arrays (to encode). */
-typedef struct {
-    const uint8_t *data;
-    uint32_t count;
-} proto_column_u8_t;
-typedef struct {
-    const uint32_t *data;
-    uint32_t count;
-} proto_column_u32_t;
-typedef struct {
-    const int32_t *data;
-    uint32_t count;
-} proto_column_i32_t;
-typedef struct {
-    const uint64_t *data;
-    uint32_t count;
-} proto_column_u64_t;
-typedef struct {
-    const float *data;
-    uint32_t count;
-} proto_column_f32_t;
+/* clang-format off */
+typedef struct { const uint8_t *data; uint32_t count; } proto_column_u8_t;
+typedef struct { const uint32_t *data; uint32_t count; } proto_column_u32_t;
+typedef struct { const int32_t *data; uint32_t count; } proto_column_i32_t;
+typedef struct { const uint64_t *data; uint32_t count; } proto_column_u64_t;
+typedef struct { const float *data; uint32_t count; } proto_column_f32_t;
+/* clang-format on */
 
 /* One struct for each message: proto_plan_t with the fields of PROTO_FIELDS_plan, and so on. */
 #define PROTO_TYPE_U32 uint32_t

@@ -1,6 +1,5 @@
 /* The bounded validator: one walk over the bytes, no recursion, no allocation.  Content of BIN is
  * passed over by its length, so a large page list costs nothing. */
-#include <stdarg.h>
 #include <stdio.h>
 
 #include "proto_codec.h"
@@ -177,7 +176,7 @@ proto_status_t
 proto_validate(proto_bytes_t bytes, proto_error_t *error)
 {
     walk_t walk; /* the arrays stay as they are: only what the counts cover is read */
-    walk.cursor = (proto_cursor_t){bytes.data, bytes.data + bytes.size_bytes};
+    walk.cursor = (proto_cursor_t){bytes.data, bytes.data};
     walk.begin = bytes.data;
     walk.wrong = NULL;
     walk.element_count = 0;
@@ -187,6 +186,7 @@ proto_validate(proto_bytes_t bytes, proto_error_t *error)
         walk.wrong = "no bytes";
     } else {
         bool good;
+        walk.cursor.end = bytes.data + bytes.size_bytes;
         do {
             good = take_value(&walk);
             close_finished_frames(&walk);

@@ -1,41 +1,13 @@
-/* Header and bodies.  One loop over the field table encodes, one decodes, for every message. */
-#include "proto_codec.h"
-
+/* One loop over the field table decodes every message, after the validator has walked the bytes. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "proto_codec.h"
+#include "proto_column.h"
 #include "proto_cursor.h"
 #include "proto_require.h"
-
-/* Columns of all types have one shape, which lets one code path handle them. */
-typedef struct {
-    const void *data;
-    uint32_t count;
-} any_column_t;
-
-_Static_assert(sizeof(any_column_t) == sizeof(proto_column_u8_t), "columns have one shape");
-_Static_assert(sizeof(any_column_t) == sizeof(proto_column_u32_t), "columns have one shape");
-_Static_assert(sizeof(any_column_t) == sizeof(proto_column_i32_t), "columns have one shape");
-_Static_assert(sizeof(any_column_t) == sizeof(proto_column_u64_t), "columns have one shape");
-_Static_assert(sizeof(any_column_t) == sizeof(proto_column_f32_t), "columns have one shape");
-_Static_assert(offsetof(any_column_t, count) == offsetof(proto_column_f32_t, count),
-               "columns have one shape");
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "columns are read in place");
-_Static_assert(PROTO_BLOB_SIZE_MAX < UINT32_MAX - PROTO_COLUMN_ALIGN, "offsets fit 32 bits");
-
-enum {
-    BODY_HEAD_MAX = 5,   /* bytes of an array or map head */
-    FIELD_SIZE_MAX = 24, /* bytes of a number, or of a column's [offset, count], with slack */
-    KEY_SIZE_MAX = 63,   /* bytes of a field's name; the tables' test checks it */
-    HEADER_FIELD_COUNT = 6,
-};
-
-static const uint8_t element_sizes[] = {
-    [PROTO_FIELD_COL_U8] = 1,  [PROTO_FIELD_COL_U32] = 4, [PROTO_FIELD_COL_I32] = 4,
-    [PROTO_FIELD_COL_U64] = 8, [PROTO_FIELD_COL_F32] = 4,
-};
 
 __attribute__((format(printf, 2, 3), cold)) static void
 explain(proto_error_t *error, const char *format, ...)
@@ -48,273 +20,6 @@ explain(proto_error_t *error, const char *format, ...)
     (void)vsnprintf(error->detail, sizeof error->detail, format, arguments);
     va_end(arguments);
 }
-
-/* ---- header --------------------------------------------------------------------------------- */
-
-size_t
-proto_header_encode(const proto_header_t *header, uint8_t *out)
-{
-    require(header != NULL);
-    require(out != NULL);
-    proto_writer_t writer = {out, out, out + PROTO_HEADER_SIZE_MAX, false};
-    proto_write_array(&writer, HEADER_FIELD_COUNT);
-    proto_write_uint(&writer, header->version);
-    proto_write_uint(&writer, (uint32_t)header->kind);
-    proto_write_uint(&writer, header->epoch);
-    proto_write_uint(&writer, header->sequence);
-    proto_write_uint(&writer, header->request);
-    proto_write_uint(&writer, header->cause);
-    require(!writer.overflow);
-    return (size_t)(writer.at - writer.begin);
-}
-
-proto_status_t
-proto_header_decode(proto_bytes_t bytes, proto_header_t *out)
-{
-    require(out != NULL);
-    if (bytes.size_bytes > PROTO_HEADER_SIZE_MAX || proto_validate(bytes, NULL) != STATUS_OK) {
-        return STATUS_ERR_MALFORMED;
-    }
-    proto_cursor_t cursor = {bytes.data, bytes.data + bytes.size_bytes};
-    proto_token_t head = proto_token_next(&cursor);
-    if (head.type != PROTO_TOKEN_ARRAY || head.number < HEADER_FIELD_COUNT) {
-        return STATUS_ERR_MALFORMED;
-    }
-    uint64_t numbers[HEADER_FIELD_COUNT];
-    for (uint32_t index = 0; index < HEADER_FIELD_COUNT; index++) {
-        proto_token_t token = proto_token_next(&cursor);
-        if (token.type != PROTO_TOKEN_UINT) {
-            return STATUS_ERR_MALFORMED;
-        }
-        numbers[index] = token.number;
-    }
-    if (numbers[0] > UINT32_MAX || numbers[1] > UINT16_MAX) {
-        return STATUS_ERR_MALFORMED;
-    }
-    out->version = (uint32_t)numbers[0];
-    out->kind = (proto_kind_t)numbers[1];
-    out->epoch = numbers[2];
-    out->sequence = numbers[3];
-    out->request = numbers[4];
-    out->cause = numbers[5];
-    return STATUS_OK;
-}
-
-/* ---- encoding ------------------------------------------------------------------------------- */
-
-static size_t
-align_up(size_t offset)
-{
-    return (offset + (PROTO_COLUMN_ALIGN - 1)) & ~(size_t)(PROTO_COLUMN_ALIGN - 1);
-}
-
-static bool
-column_is_finite(const float *values, uint32_t count)
-{
-    /* An exponent of all ones is an infinity or a NaN; the loop has no branch, so it vectorises. */
-    uint32_t bad = 0;
-    for (uint32_t index = 0; index < count; index++) {
-        uint32_t bits;
-        memcpy(&bits, &values[index], sizeof bits);
-        bad |= (uint32_t)((bits & 0x7f800000u) == 0x7f800000u);
-    }
-    return bad == 0;
-}
-
-void
-proto_body_bound(proto_kind_t kind, const proto_body_t *body, size_t *body_size_bytes,
-                 size_t *blob_size_bytes)
-{
-    const proto_message_t *message = proto_message_find(kind);
-    require(message != NULL);
-    require(body != NULL);
-    size_t body_size = BODY_HEAD_MAX + (size_t)message->field_count * FIELD_SIZE_MAX;
-    size_t blob_size = 0;
-    if (message->is_map) {
-        body_size += (size_t)message->field_count * (KEY_SIZE_MAX + PROTO_WRITE_HEAD_MAX);
-    }
-    const uint8_t *base = (const uint8_t *)body;
-    for (uint32_t index = 0; index < message->field_count; index++) {
-        const proto_field_t *field = &message->fields[index];
-        if (field->type == PROTO_FIELD_STR) {
-            body_size +=
-                ((const proto_text_t *)(const void *)(base + field->offset_bytes))->size_bytes;
-        } else if (field->type == PROTO_FIELD_BIN) {
-            body_size +=
-                ((const proto_bytes_t *)(const void *)(base + field->offset_bytes))->size_bytes;
-        } else if (field->type >= PROTO_FIELD_COL_U8) {
-            const any_column_t *column = (const void *)(base + field->offset_bytes);
-            if (column->count > 0) {
-                blob_size =
-                    align_up(blob_size) + (size_t)column->count * element_sizes[field->type];
-            }
-        }
-    }
-    *body_size_bytes = body_size;
-    *blob_size_bytes = blob_size;
-}
-
-typedef struct {
-    proto_writer_t body;
-    uint8_t *blob;
-    size_t blob_capacity_bytes;
-    size_t blob_size_bytes;
-} encoder_t;
-
-static proto_status_t
-encode_column(encoder_t *encoder, const proto_field_t *field, const any_column_t *column)
-{
-    if (column->count > field->limit) {
-        return STATUS_ERR_INVALID;
-    }
-    if (!proto_write_room(&encoder->body, FIELD_SIZE_MAX)) {
-        return STATUS_ERR_TOO_LARGE;
-    }
-    *encoder->body.at++ = 0x92; /* an array of two */
-    if (column->count == 0) {
-        *encoder->body.at++ = 0;
-        *encoder->body.at++ = 0;
-        return STATUS_OK;
-    }
-    require(column->data != NULL);
-    if (field->type == PROTO_FIELD_COL_F32 && !column_is_finite(column->data, column->count)) {
-        return STATUS_ERR_INVALID;
-    }
-    size_t offset = align_up(encoder->blob_size_bytes);
-    size_t size_bytes = (size_t)column->count * element_sizes[field->type];
-    if (offset > encoder->blob_capacity_bytes ||
-        size_bytes > encoder->blob_capacity_bytes - offset ||
-        offset + size_bytes > PROTO_BLOB_SIZE_MAX) {
-        return STATUS_ERR_TOO_LARGE;
-    }
-    memset(encoder->blob + encoder->blob_size_bytes, 0, offset - encoder->blob_size_bytes);
-    memcpy(encoder->blob + offset, column->data, size_bytes);
-    encoder->blob_size_bytes = offset + size_bytes;
-    proto_write_uint(&encoder->body, offset);
-    proto_write_uint(&encoder->body, column->count);
-    return STATUS_OK;
-}
-
-static proto_status_t
-encode_text(encoder_t *encoder, const proto_field_t *field, const proto_text_t *text)
-{
-    if (text->size_bytes > field->limit) {
-        return STATUS_ERR_INVALID;
-    }
-    if (text->size_bytes > 0) {
-        require(text->data != NULL);
-        if (proto_utf8_prefix((const uint8_t *)text->data, text->size_bytes) != text->size_bytes) {
-            return STATUS_ERR_INVALID;
-        }
-    }
-    proto_write_str(&encoder->body, text->data, text->size_bytes);
-    return STATUS_OK;
-}
-
-static proto_status_t
-encode_bytes(encoder_t *encoder, const proto_field_t *field, const proto_bytes_t *bytes)
-{
-    if (bytes->size_bytes > field->limit) {
-        return STATUS_ERR_INVALID;
-    }
-    require(bytes->size_bytes == 0 || bytes->data != NULL);
-    proto_write_bin(&encoder->body, bytes->data, bytes->size_bytes);
-    return STATUS_OK;
-}
-
-static proto_status_t
-encode_signed(encoder_t *encoder, const proto_field_t *field, int64_t value)
-{
-    uint64_t magnitude = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
-    if (magnitude > field->limit) {
-        return STATUS_ERR_INVALID;
-    }
-    proto_write_int(&encoder->body, value);
-    return STATUS_OK;
-}
-
-static proto_status_t
-encode_field(encoder_t *encoder, const proto_field_t *field, const void *value)
-{
-    switch (field->type) {
-    case PROTO_FIELD_U32:
-        if (*(const uint32_t *)value > field->limit) {
-            return STATUS_ERR_INVALID;
-        }
-        proto_write_uint(&encoder->body, *(const uint32_t *)value);
-        return STATUS_OK;
-    case PROTO_FIELD_U64:
-        if (*(const uint64_t *)value > field->limit) {
-            return STATUS_ERR_INVALID;
-        }
-        proto_write_uint(&encoder->body, *(const uint64_t *)value);
-        return STATUS_OK;
-    case PROTO_FIELD_I64:
-        return encode_signed(encoder, field, *(const int64_t *)value);
-    case PROTO_FIELD_F64:
-        if (!isfinite(*(const double *)value)) {
-            return STATUS_ERR_INVALID;
-        }
-        proto_write_real(&encoder->body, *(const double *)value);
-        return STATUS_OK;
-    case PROTO_FIELD_BOOL:
-        proto_write_bool(&encoder->body, *(const bool *)value);
-        return STATUS_OK;
-    case PROTO_FIELD_STR:
-        return encode_text(encoder, field, value);
-    case PROTO_FIELD_BIN:
-        return encode_bytes(encoder, field, value);
-    case PROTO_FIELD_COL_U8:
-    case PROTO_FIELD_COL_U32:
-    case PROTO_FIELD_COL_I32:
-    case PROTO_FIELD_COL_U64:
-    case PROTO_FIELD_COL_F32:
-        return encode_column(encoder, field, value);
-    }
-    return STATUS_ERR_INTERNAL;
-}
-
-proto_status_t
-proto_body_encode(proto_kind_t kind, const proto_body_t *body, uint8_t *body_out,
-                  size_t body_capacity_bytes, size_t *body_size_bytes, uint8_t *blob_out,
-                  size_t blob_capacity_bytes, size_t *blob_size_bytes)
-{
-    const proto_message_t *message = proto_message_find(kind);
-    require(message != NULL);
-    require(body != NULL);
-    require(body_out != NULL);
-    encoder_t encoder = {
-        .body = {body_out, body_out, body_out + body_capacity_bytes, false},
-        .blob = blob_out,
-        .blob_capacity_bytes = blob_capacity_bytes,
-        .blob_size_bytes = 0,
-    };
-    if (message->is_map) {
-        proto_write_map(&encoder.body, message->field_count);
-    } else {
-        proto_write_array(&encoder.body, message->field_count);
-    }
-    const uint8_t *base = (const uint8_t *)body;
-    for (uint32_t index = 0; index < message->field_count; index++) {
-        const proto_field_t *field = &message->fields[index];
-        if (message->is_map) {
-            proto_write_str(&encoder.body, field->name, strlen(field->name));
-        }
-        proto_status_t status = encode_field(&encoder, field, base + field->offset_bytes);
-        if (status != STATUS_OK) {
-            return status;
-        }
-    }
-    size_t size_bytes = (size_t)(encoder.body.at - encoder.body.begin);
-    if (encoder.body.overflow || size_bytes > PROTO_BODY_SIZE_MAX) {
-        return STATUS_ERR_TOO_LARGE;
-    }
-    *body_size_bytes = size_bytes;
-    *blob_size_bytes = encoder.blob_size_bytes;
-    return STATUS_OK;
-}
-
-/* ---- decoding ------------------------------------------------------------------------------- */
 
 typedef struct {
     const proto_message_t *message;
@@ -340,7 +45,7 @@ refuse_range(const decoder_t *decoder, const proto_field_t *field, uint64_t got)
 }
 
 static proto_status_t
-decode_column(decoder_t *decoder, const proto_field_t *field, any_column_t *out)
+decode_column(decoder_t *decoder, const proto_field_t *field, proto_any_column_t *out)
 {
     proto_token_t pair = proto_token_next(&decoder->cursor);
     if (pair.type != PROTO_TOKEN_ARRAY || pair.number != 2) {
@@ -359,7 +64,7 @@ decode_column(decoder_t *decoder, const proto_field_t *field, any_column_t *out)
         out->count = 0;
         return STATUS_OK;
     }
-    size_t size_bytes = (size_t)count.number * element_sizes[field->type];
+    size_t size_bytes = (size_t)count.number * proto_column_entry_size(field->type);
     if (offset.number % PROTO_COLUMN_ALIGN != 0 || offset.number < decoder->blob_at ||
         offset.number > decoder->blob.size_bytes ||
         size_bytes > decoder->blob.size_bytes - offset.number) {
@@ -373,7 +78,7 @@ decode_column(decoder_t *decoder, const proto_field_t *field, any_column_t *out)
     out->data = decoder->blob.data + offset.number;
     out->count = (uint32_t)count.number;
     decoder->blob_at = (size_t)offset.number + size_bytes;
-    if (field->type == PROTO_FIELD_COL_F32 && !column_is_finite(out->data, out->count)) {
+    if (field->type == PROTO_FIELD_COL_F32 && !proto_column_is_finite(out->data, out->count)) {
         return refuse_type(decoder, field, "finite");
     }
     return STATUS_OK;
