@@ -25,6 +25,7 @@ static const uint64_t DRAIN_NS = 60000000000u;
 static const uint64_t LINGER_NS = 500000000u;
 
 typedef struct {
+    actor_executor_options_t options;
     actor_executor_core_t *core;
     const actor_core_ops_t *core_ops;
     actor_core_ops_t ops; /* the core's, with the layer added to its progress */
@@ -148,9 +149,25 @@ on_local(void *context, const actor_emission_t *emission)
 /* ---- running ----------------------------------------------------------------------------------
  */
 
-static proto_status_t
-open_core(executor_t *self, const actor_executor_options_t *options)
+/* The null device takes the sizes that are given for the real one. */
+static void
+fill_null_options(actor_executor_options_t *options)
 {
+    actor_executor_null_options_t *null = &options->null;
+    const run_executor_options_t *run = &options->run;
+    null->slot_count = null->slot_count != 0 ? null->slot_count : run->slot_count;
+    null->model_len_max = null->model_len_max != 0 ? null->model_len_max : run->model_len_max;
+    null->step_tokens_max =
+        null->step_tokens_max != 0 ? null->step_tokens_max : run->step_tokens_max;
+    null->block_granularity =
+        null->block_granularity != 0 ? null->block_granularity : run->block_granularity;
+    null->page_hash_key = null->page_hash_key != NULL ? null->page_hash_key : run->page_hash_key;
+}
+
+static proto_status_t
+open_core(executor_t *self)
+{
+    const actor_executor_options_t *options = &self->options;
     actor_executor_core_options_t limits = {
         .slot_count_max = options->run.slot_count,
         .model_len_max = options->run.model_len_max,
@@ -159,8 +176,7 @@ open_core(executor_t *self, const actor_executor_options_t *options)
     if (options->null_device) {
         limits.slot_count_max = options->null.slot_count;
         limits.model_len_max = options->null.model_len_max;
-        limits.step_tokens_max =
-            options->null.step_tokens_max != 0 ? options->null.step_tokens_max : 2048;
+        limits.step_tokens_max = options->null.step_tokens_max;
     }
     proto_status_t status = actor_executor_core_new(&limits, &self->core);
     if (status != STATUS_OK) {
@@ -264,12 +280,13 @@ actor_executor_run(const actor_executor_options_t *options)
                   "no endpoint of a scheduler is given");
         return EXIT_CONFIG;
     }
-    executor_t self = {.failure = STATUS_OK};
-    proto_status_t status = open_core(&self, options);
+    executor_t self = {.options = *options, .failure = STATUS_OK};
+    fill_null_options(&self.options);
+    proto_status_t status = open_core(&self);
     if (status != STATUS_OK) {
         goto done;
     }
-    status = actor_executor_device_new(options, &self.device);
+    status = actor_executor_device_new(&self.options, &self.device);
     if (status != STATUS_OK) {
         goto done_core;
     }

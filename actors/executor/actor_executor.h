@@ -32,7 +32,7 @@ typedef struct {
     /* The device.  on_complete, progress and error of `run` are the actor's own. */
     run_executor_options_t run;
     bool null_device; /* no model: for benches and tests (actor_executor_null.h) */
-    actor_executor_null_options_t null; /* used with null_device */
+    actor_executor_null_options_t null; /* with null_device; its zeros take the value in `run` */
 } actor_executor_options_t;
 
 /* Loads the model, runs until the supervisor's STOP, *options->stop or a failure.  Returns the

@@ -63,6 +63,15 @@ commit_decodes(actor_executor_core_t *self, const proto_plan_t *plan, executor_f
     }
 }
 
+/* An empty column has no address. */
+static void
+copy(void *to, const void *from, size_t size_bytes)
+{
+    if (size_bytes > 0) {
+        memcpy(to, from, size_bytes);
+    }
+}
+
 /* A full plan drops columns that it does not name again.  The device knows patches only, so these
  * become patches to 0, one for each stretch, ahead of the plan's own. */
 static bool
@@ -99,12 +108,12 @@ add_dropped(actor_executor_core_t *self, const proto_plan_t *plan, proto_step_la
         return false;
     }
     uint32_t own = plan->patch_slots.count;
-    memcpy(room->patch_slots + patches, plan->patch_slots.data, own * sizeof(uint32_t));
-    memcpy(room->patch_groups + patches, plan->patch_groups.data, own);
-    memcpy(room->patch_columns + patches, plan->patch_columns.data, own * sizeof(uint32_t));
-    memcpy(room->patch_counts + patches, plan->patch_counts.data, own * sizeof(uint32_t));
-    memcpy(room->patch_blocks + blocks, plan->patch_blocks.data,
-           plan->patch_blocks.count * sizeof(uint32_t));
+    copy(room->patch_slots + patches, plan->patch_slots.data, own * sizeof(uint32_t));
+    copy(room->patch_groups + patches, plan->patch_groups.data, own);
+    copy(room->patch_columns + patches, plan->patch_columns.data, own * sizeof(uint32_t));
+    copy(room->patch_counts + patches, plan->patch_counts.data, own * sizeof(uint32_t));
+    copy(room->patch_blocks + blocks, plan->patch_blocks.data,
+         plan->patch_blocks.count * sizeof(uint32_t));
     launch->patch_slots = (proto_column_u32_t){room->patch_slots, patches + own};
     launch->patch_groups = (proto_column_u8_t){room->patch_groups, patches + own};
     launch->patch_columns = (proto_column_u32_t){room->patch_columns, patches + own};

@@ -9,7 +9,7 @@
 enum {
     SLOT_COUNT_DEFAULT = 32,
     MODEL_LEN_DEFAULT = 8192,
-    STEP_TOKENS_DEFAULT = 2048,
+    STEP_TOKENS_DEFAULT = 512,
     GRANULARITY_DEFAULT = 64,
     VOCAB_SIZE_DEFAULT = 49152,
     STEPS_MAX = 2, /* one runs, one waits */
@@ -114,7 +114,7 @@ actor_executor_null_new(const actor_executor_null_options_t *options, actor_exec
     set_default(&o->vocab_size, VOCAB_SIZE_DEFAULT);
     if (o->slot_count > PROTO_ROWS_MAX || o->model_len_max > PROTO_TOKENS_MAX ||
         o->step_tokens_max > PROTO_TOKENS_MAX || o->block_granularity > 65536 ||
-        o->vocab_size > 1 << 24 || o->overlap_depth > 1) {
+        o->vocab_size > 1 << 24) {
         goto err;
     }
     uint64_t columns = (o->model_len_max + o->block_granularity - 1) / o->block_granularity;
@@ -173,7 +173,7 @@ actor_executor_null_info(const actor_executor_null_t *self, proto_executor_info_
         .slot_count = o->slot_count,
         .step_tokens_max = o->step_tokens_max,
         .decode_width = 1,
-        .overlap_depth_max = o->overlap_depth,
+        .overlap_depth_max = o->no_overlap ? 0 : 1,
         .prefix_granularity = o->block_granularity,
         .parent_count = o->parent_count,
         .group_kinds = {&self->group_kind, 1},

@@ -7,6 +7,8 @@
 #ifndef ACTOR_EXECUTOR_NULL_H
 #define ACTOR_EXECUTOR_NULL_H
 
+#include <stdbool.h>
+
 #include "proto_codec.h"
 #include "proto_status.h"
 
@@ -16,11 +18,11 @@ typedef struct actor_executor_null actor_executor_null_t;
 typedef struct {
     uint32_t slot_count;          /* 32 */
     uint32_t model_len_max;       /* 8192 */
-    uint32_t step_tokens_max;     /* 2048 */
+    uint32_t step_tokens_max;     /* 512 */
     uint32_t block_granularity;   /* 64 */
     uint32_t parent_count;        /* enough for every slot at model_len_max, and the null parent */
     uint32_t vocab_size;          /* 49152 */
-    uint32_t overlap_depth;       /* as given: 0 or 1 */
+    bool no_overlap;              /* no plan may wait behind the running one */
     uint64_t step_ns;             /* how long a step takes; 0 = it is done at once */
     const uint8_t *page_hash_key; /* PROTO_HASH_SIZE_BYTES; zeros */
 } actor_executor_null_options_t;

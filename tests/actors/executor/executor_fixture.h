@@ -11,7 +11,7 @@ enum {
     FIXTURE_LEN_MAX = 32,  /* tokens of a request */
     FIXTURE_STEP_MAX = 24, /* tokens of a step */
     FIXTURE_PAGE = 4,      /* tokens of an identity page, and of a block of the full group */
-    FIXTURE_PARENTS = 25,  /* 24 usable */
+    FIXTURE_PARENTS = 97,  /* 96 usable */
     FIXTURE_VOCAB = 1000,
     FIXTURE_ROOM = 512,
     FIXTURE_PEER = 3, /* the scheduler's index */
