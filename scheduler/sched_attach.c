@@ -127,7 +127,8 @@ allocate_plan(sched_core_t *self)
     size_t rows = self->slot_count;
     self->dirty_max = 4 * self->slot_count * self->group_count + 256;
     self->dirty = take_memory(self, self->dirty_max, sizeof *self->dirty);
-    plan->patch_max = 4 * self->slot_count * self->group_count + self->dirty_max + 64;
+    uint32_t patches = 4 * self->slot_count * self->group_count + self->dirty_max + 64;
+    plan->patch_max = patches < SCHED_PLAN_PATCHES_MAX ? patches : SCHED_PLAN_PATCHES_MAX;
     uint64_t blocks = 2 * (uint64_t)rows * self->table_stride + self->dirty_max + 64;
     plan->block_max = blocks < SCHED_PLAN_BLOCKS_MAX ? (uint32_t)blocks : SCHED_PLAN_BLOCKS_MAX;
     plan->clear_max = plan->block_max;

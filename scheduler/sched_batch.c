@@ -157,14 +157,14 @@ add_waiting(sched_core_t *self, uint64_t now_ns)
     uint64_t prompt_tokens = 0;
     bool incomplete = false;
     while (!incomplete && has_budget(self) && self->free_slots.count > 0 &&
-           self->admission_count < SCHED_ADMISSIONS_MAX && blocked_count < SCHED_SCAN_MAX) {
+           self->admission_count < SCHED_PLAN_ADMISSIONS_MAX && blocked_count < SCHED_SCAN_MAX) {
         uint32_t index = sched_heap_first(&self->waiting);
         if (index == SCHED_NONE) {
             break;
         }
         sched_entry_t *entry = &self->entries[index];
         prompt_tokens += entry->prompt_length;
-        if (self->admission_count > 0 && prompt_tokens > SCHED_ADMIT_TOKENS_MAX) {
+        if (self->admission_count > 0 && prompt_tokens > SCHED_PLAN_ADMIT_TOKENS_MAX) {
             break;
         }
         uint32_t slot = self->free_slots.items[self->free_slots.count - 1];
@@ -223,7 +223,7 @@ add_rows(sched_core_t *self, uint64_t now_ns)
         return;
     }
     /* Decoding goes first for latency, but leaves a share so that prefills never starve. */
-    uint32_t share = most / 4;
+    uint32_t share = most >= 4 ? most / 4 : 1;
     uint32_t decode_most = prefills && most - share >= self->width ? most - share : most;
     add_decodes(self, decode_most);
     add_extends(self, now_ns);
@@ -407,7 +407,7 @@ begin(sched_core_t *self)
     plan->extend_count = 0;
     plan->decode_count = 0;
     plan->token_count = 0;
-    plan->full = self->step_base == 0;
+    plan->full = self->step_base == 0 || self->options.full_plans;
     self->growth_failed = false;
     self->admission_count = 0;
     self->admission_at = 0;

@@ -209,7 +209,9 @@ check_submit(const sched_core_t *self, const sched_submit_t *submit, sched_refus
                       submit->emitted, submit->prompt_length);
     }
     uint64_t pages = submit->prompt_length / self->page_tokens;
-    if (submit->page_hashes.size_bytes != pages * PROTO_HASH_SIZE_BYTES) {
+    /* No hashes at all: this request takes no part in the prefix cache. */
+    if (submit->page_hashes.size_bytes != pages * PROTO_HASH_SIZE_BYTES &&
+        submit->page_hashes.size_bytes != 0) {
         return refuse(refusal, STATUS_ERR_INVALID, "invalid", "page hashes",
                       submit->page_hashes.size_bytes / PROTO_HASH_SIZE_BYTES, pages);
     }
@@ -262,7 +264,7 @@ sched_core_submit(sched_core_t *self, uint64_t now_ns, const sched_submit_t *sub
         .prompt_length = submit->prompt_length,
         .generation_max = submit->generation_max,
         .emitted = submit->emitted,
-        .page_count = submit->prompt_length / self->page_tokens,
+        .page_count = (uint32_t)(submit->page_hashes.size_bytes / PROTO_HASH_SIZE_BYTES),
         .tried_version = UINT64_MAX,
         .code = "",
         .state = SCHED_STATE_SUBMITTED,

@@ -25,6 +25,15 @@
 
 typedef struct sched_core sched_core_t; /* opaque */
 
+/* Bounds of one plan and of what has to reach the executor before it; for outboxes. */
+enum {
+    SCHED_PLAN_ADMISSIONS_MAX = 64,        /* new requests */
+    SCHED_PLAN_ADMIT_TOKENS_MAX = 1 << 18, /* their prompt tokens, beyond the first request's */
+    SCHED_PLAN_BLOCKS_MAX = 1 << 20,       /* block ids */
+    SCHED_PLAN_PATCHES_MAX = 1 << 19,      /* patches */
+    SCHED_PLAN_SIZE_BYTES_MAX = 24 << 20,  /* all columns together, encoded */
+};
+
 /* A request that could lose its blocks. */
 typedef struct {
     uint64_t request;
@@ -44,6 +53,7 @@ typedef struct {
     uint32_t overlap_depth_max; /* plans behind the running one: 0 or 1 */
     bool separate_batches;      /* never decode and prefill in one batch */
     bool no_prefix_cache;       /* never look pages up, never publish them */
+    bool full_plans;            /* send every table with every plan: for benches */
     bool clear_blocks;          /* ask for zeroed blocks always, not only where it matters */
     uint32_t skip_count_max;    /* times that others may pass a blocked head; 0 = 64 */
     uint32_t refusal_count_max; /* refused plans that end a request; 0 = 3 */
@@ -77,7 +87,8 @@ typedef struct {
     uint32_t emitted;          /* tokens at the prompt's end that were generated elsewhere */
     int64_t priority;          /* lower goes first */
     uint64_t queue_timeout_ns; /* 0 = the option's */
-    proto_bytes_t page_hashes; /* lent until the request is admitted or ends */
+    proto_bytes_t page_hashes; /* lent until the request is admitted or ends; may
+                                  be empty: then nothing of it is looked up or published */
 } sched_submit_t;
 
 /* Why a submit was not taken. */

@@ -26,10 +26,7 @@ enum {
     SCHED_STEPS_MAX = 2,              /* 1 + the largest overlap depth */
     SCHED_ENDED_MEMORY = 4096,        /* ended requests that are remembered */
     SCHED_SCAN_MAX = 8,               /* blocked heads that one plan looks behind */
-    SCHED_ADMISSIONS_MAX = 64,        /* new requests in one plan */
-    SCHED_ADMIT_TOKENS_MAX = 1 << 18, /* their prompt tokens, beyond the first request's */
     SCHED_REFUSAL_RUN_MAX = 16,       /* refusals without a result between them: give up */
-    SCHED_PLAN_BLOCKS_MAX = 1 << 20,  /* block ids in one plan */
     SCHED_TICK_NS = 10 * 1000 * 1000, /* between two looks at work that cannot be planned */
 };
 
@@ -238,7 +235,7 @@ struct sched_core {
     uint32_t step_in_flight;
     uint64_t step_last; /* number of the last plan, over all executors */
     uint64_t step_base; /* what the next plan patches; 0 = full */
-    sched_admission_t admissions[SCHED_ADMISSIONS_MAX];
+    sched_admission_t admissions[SCHED_PLAN_ADMISSIONS_MAX];
     uint32_t admission_count;
     uint32_t admission_at;
     uint64_t end_count;   /* requests that left their blocks; part of what `tried_version` says */

@@ -21,7 +21,7 @@ typedef struct {
     uint32_t queue_len_max;          /* requests that may wait: 1024 */
     bool no_overlap;                 /* a step's result comes before the next plan */
     bool no_prefix_cache;
-    bool full_plans;                 /* every plan is a full one: for benches */
+    bool full_plans; /* every plan is a full one: for benches */
 } actor_scheduler_options_t;
 
 /* Runs until the supervisor's STOP, *options->stop or a failure.  Returns the exit code of the

@@ -28,6 +28,7 @@ sched_world_fini(sched_world_t *self)
     sched_core_destroy(&self->core);
     sched_fake_destroy(&self->fake);
     free(self->requests);
+    self->requests = NULL;
 }
 
 sched_fake_request_t *
