@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "kern_embed.h"
+#include "kern_expect.h"
 #include "kern_linear.h"
 #include "kern_reference.h"
 #include "kern_team.h"
@@ -25,7 +26,7 @@ static float *
 random_rows(size_t count, reference_random_t *random)
 {
     float *rows = malloc(count * sizeof *rows);
-    ck_assert(rows != NULL);
+    expect(rows != NULL);
     for (size_t i = 0; i < count; i++) {
         rows[i] = reference_normal(random);
     }
@@ -61,7 +62,7 @@ linear(kern_team_t *team, const kern_weight_t *weight, const float *input, size_
     reference_guarded_check(&out);
     reference_guarded_check(&work);
     float *result = malloc(size_bytes);
-    ck_assert(result != NULL);
+    expect(result != NULL);
     memcpy(result, out.data, size_bytes);
     reference_guarded_free(&out);
     reference_guarded_free(&work);
@@ -103,11 +104,11 @@ compare(const kern_weight_t *weight, const float *input, size_t stride, uint32_t
             double rest = bias != NULL ? (double)bias[n] : 0.0;
             rest += previous != NULL ? (double)previous[r * weight->rows + n] : 0.0;
             double value = (double)got[r * weight->rows + n];
-            ck_assert_msg(fabs(value - wanted - rest) <= 4e-6 * (magnitude + 1.0),
-                          "%s row %u output %u: %.9g, not %.9g", kern_type_name(weight->type), r, n,
-                          value, wanted + rest);
+            expect_msg(fabs(value - wanted - rest) <= 4e-6 * (magnitude + 1.0),
+                       "%s row %u output %u: %.9g, not %.9g", kern_type_name(weight->type), r, n,
+                       value, wanted + rest);
             /* Int8 activations: some 0.4 % of the largest value of a block, rounding at random. */
-            ck_assert(fabs(value - unquantised - rest) <= 0.02 * magnitude + 1e-5);
+            expect(fabs(value - unquantised - rest) <= 0.02 * magnitude + 1e-5);
         }
     }
     free(seen);
@@ -170,7 +171,7 @@ START_TEST(a_row_has_the_same_bits_in_every_company)
             continue;
         }
         float *alone = malloc((size_t)ROWS_MAX * weight.rows * sizeof *alone);
-        ck_assert(alone != NULL);
+        expect(alone != NULL);
         for (uint32_t r = 0; r < ROWS_MAX; r++) {
             float *one = linear(reference_team((kern_path_t)path, 1), &weight,
                                 input + (size_t)r * cols, cols, 1, NULL, NULL);
@@ -230,7 +231,7 @@ START_TEST(weights_that_share_an_input_do_not_mix)
     for (int i = 0; i < 3; i++) {
         reference_guarded_check(&out[i]);
         float *one = linear(team, &args.weights[i], input, COLS, ROWS, NULL, NULL);
-        ck_assert(memcmp(one, out[i].data, out[i].size_bytes) == 0);
+        expect(memcmp(one, out[i].data, out[i].size_bytes) == 0);
         free(one);
         free((void *)(uintptr_t)args.weights[i].data);
         reference_guarded_free(&out[i]);
@@ -281,11 +282,11 @@ START_TEST(gate_and_up_are_fused)
                 double x = (double)g[i];
                 double wanted = x / (1.0 + exp(-x)) * (double)u[i];
                 ck_assert_double_le(fabs((double)got[i] - wanted), 1e-6 * fabs(wanted) + 1e-6);
-                ck_assert(first == NULL || first[i] == got[i]);
+                expect(first == NULL || first[i] == got[i]);
             }
             if (first == NULL) {
                 first = malloc(out.size_bytes);
-                ck_assert(first != NULL);
+                expect(first != NULL);
                 memcpy(first, out.data, out.size_bytes);
             }
             reference_guarded_free(&out);
@@ -309,10 +310,10 @@ START_TEST(zero_rows_give_zero)
     uint32_t cols = cols_of(type, 256);
     kern_weight_t weight = reference_weight_new(type, 16, cols, &random);
     float *input = calloc(cols, sizeof *input);
-    ck_assert(input != NULL);
+    expect(input != NULL);
     float *got = linear(reference_team(kern_path_best(), 1), &weight, input, cols, 1, NULL, NULL);
     for (int i = 0; i < 16; i++) {
-        ck_assert(got[i] == 0.0f);
+        expect(got[i] == 0.0f);
     }
     free(got);
     free(input);
@@ -355,7 +356,7 @@ START_TEST(embedding_rows_are_read)
             }
             for (uint32_t i = 0; i < cols; i++) {
                 float value = inside ? (float)wanted[i] * args.scale : 0.0f;
-                ck_assert(((const float *)out.data)[r * cols + i] == value);
+                expect(((const float *)out.data)[r * cols + i] == value);
             }
         }
         reference_guarded_free(&out);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kern_expect.h"
 #include "kern_pack.h"
 #include "kern_type.h"
 
@@ -28,26 +29,26 @@ START_TEST(rows_agree_with_the_fixture)
     int types = 0;
     while (fread(header, sizeof header, 1, file) == 1) {
         uint32_t cols = header[1];
-        ck_assert(kern_type_known(header[0]));
+        expect(kern_type_known(header[0]));
         kern_type_t type = (kern_type_t)header[0];
         ck_assert_uint_eq(kern_type_row_size_bytes(type, cols), header[2]);
         uint8_t *row = malloc(header[2]);
         float *wanted = malloc(cols * sizeof(float));
         float *got = malloc(cols * sizeof(float));
-        ck_assert(row != NULL && wanted != NULL && got != NULL);
+        expect(row != NULL && wanted != NULL && got != NULL);
         ck_assert_uint_eq(fread(row, 1, header[2], file), header[2]);
         ck_assert_uint_eq(fread(wanted, sizeof(float), cols, file), cols);
         kern_type_row_to_float(type, row, cols, got);
         for (uint32_t i = 0; i < cols; i++) {
-            ck_assert_msg(got[i] == wanted[i], "%s[%u]: %.9g, not %.9g", kern_type_name(type), i,
-                          (double)got[i], (double)wanted[i]);
+            expect_msg(got[i] == wanted[i], "%s[%u]: %.9g, not %.9g", kern_type_name(type), i,
+                       (double)got[i], (double)wanted[i]);
         }
         uint8_t *tile = aligned_alloc(64, kern_pack_layout(type, cols).size_bytes);
-        ck_assert(tile != NULL);
+        expect(tile != NULL);
         kern_pack_tile(type, row, 1, cols, tile);
         kern_pack_row_to_float(type, tile, 0, cols, got);
         for (uint32_t i = 0; i < cols; i++) {
-            ck_assert_msg(got[i] == wanted[i], "packed %s[%u]", kern_type_name(type), i);
+            expect_msg(got[i] == wanted[i], "packed %s[%u]", kern_type_name(type), i);
         }
         free(tile);
         free(row);
@@ -68,13 +69,13 @@ START_TEST(halves_survive_the_round_trip)
         uint32_t exponent = (half >> 10) & 31;
         double fraction = (double)(half & 1023) / 1024.0;
         if (exponent == 31) {
-            ck_assert((half & 1023) != 0 ? isnan(value) : isinf(value));
+            expect((half & 1023) != 0 ? isnan(value) : isinf(value));
             continue;
         }
         double wanted =
             exponent == 0 ? ldexp(fraction, -14) : ldexp(1.0 + fraction, (int)exponent - 15);
         wanted = (half & 0x8000) != 0 ? -wanted : wanted;
-        ck_assert((double)value == wanted);
+        expect((double)value == wanted);
         ck_assert_uint_eq(kern_float_to_half(value), half);
     }
 }
@@ -100,9 +101,9 @@ END_TEST
 /* A type or a row length from a file may be anything. */
 START_TEST(unknown_types_and_odd_rows_are_refused)
 {
-    ck_assert(!kern_type_known(4));
-    ck_assert(!kern_type_known(31));
-    ck_assert(!kern_type_known(UINT32_MAX));
+    expect(!kern_type_known(4));
+    expect(!kern_type_known(31));
+    expect(!kern_type_known(UINT32_MAX));
     ck_assert_uint_eq(kern_type_row_size_bytes(KERN_TYPE_Q4_0, 33), 0);
     ck_assert_uint_eq(kern_type_row_size_bytes(KERN_TYPE_Q4_K, 128), 0);
     ck_assert_uint_eq(kern_type_row_size_bytes(KERN_TYPE_Q4_1, 64), 40);
