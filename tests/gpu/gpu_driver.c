@@ -1,0 +1,291 @@
+/* The driver of the executor tests. */
+#include "gpu_driver.h"
+
+#include <check.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#include "run_inspect.h"
+
+static _Atomic uint64_t allocations;
+
+/* The linker sends every call of the project's objects here (--wrap). */
+void *__real_malloc(size_t size);
+void *__real_calloc(size_t count, size_t size);
+void *__real_realloc(void *memory, size_t size);
+void *__real_aligned_alloc(size_t align, size_t size);
+void *__real_mmap(void *address, size_t length, int prot, int flags, int fd, off_t offset);
+void *__wrap_malloc(size_t size);
+void *__wrap_calloc(size_t count, size_t size);
+void *__wrap_realloc(void *memory, size_t size);
+void *__wrap_aligned_alloc(size_t align, size_t size);
+void *__wrap_mmap(void *address, size_t length, int prot, int flags, int fd, off_t offset);
+
+void *
+__wrap_malloc(size_t size)
+{
+    atomic_fetch_add(&allocations, 1);
+    return __real_malloc(size);
+}
+
+void *
+__wrap_calloc(size_t count, size_t size)
+{
+    atomic_fetch_add(&allocations, 1);
+    return __real_calloc(count, size);
+}
+
+void *
+__wrap_realloc(void *memory, size_t size)
+{
+    atomic_fetch_add(&allocations, 1);
+    return __real_realloc(memory, size);
+}
+
+void *
+__wrap_aligned_alloc(size_t align, size_t size)
+{
+    atomic_fetch_add(&allocations, 1);
+    return __real_aligned_alloc(align, size);
+}
+
+void *
+__wrap_mmap(void *address, size_t length, int prot, int flags, int fd, off_t offset)
+{
+    atomic_fetch_add(&allocations, 1);
+    return __real_mmap(address, length, prot, flags, fd, offset);
+}
+
+uint64_t
+driver_allocation_count(void)
+{
+    return atomic_load(&allocations);
+}
+
+void
+driver_open(driver_t *self, const run_executor_options_t *options)
+{
+    static char error[1024];
+    run_executor_options_t filled = *options;
+    memset(self, 0, sizeof *self);
+    filled.error = error;
+    filled.error_size_bytes = sizeof error;
+    if (filled.thread_count == 0) {
+        filled.thread_count = 2;
+    }
+    proto_status_t status = run_executor_new(&filled, &self->executor);
+    ck_assert_msg(status == STATUS_OK, "run_executor_new: %s: %s", proto_status_name(status),
+                  error);
+    run_executor_info(self->executor, &self->info);
+    uint32_t granularity = self->info.group_granularities.data[0];
+    self->columns = (self->info.model_len_max + 2 + granularity - 1) / granularity;
+    if (self->columns > DRIVER_COLUMNS_MAX) {
+        self->columns = DRIVER_COLUMNS_MAX;
+    }
+    ck_assert_uint_le(self->info.slot_count, DRIVER_SLOTS_MAX);
+    for (uint32_t slot = 1; slot <= self->info.slot_count; slot++) {
+        for (uint32_t i = 0; i < self->columns; i++) {
+            uint32_t block = 1 + (slot - 1) * self->columns + i;
+            self->blocks[slot][i] = block < self->info.parent_count ? block : 0;
+        }
+    }
+}
+
+void
+driver_close(driver_t *self)
+{
+    run_executor_destroy(&self->executor);
+}
+
+void
+driver_setup(driver_t *self, uint32_t slot, const int32_t *tokens, uint32_t token_count,
+             const proto_sampling_t *sampling)
+{
+    static uint8_t body[16384];
+    size_t body_bytes = 0;
+    if (sampling != NULL) {
+        proto_body_t any = {.sampling = *sampling};
+        uint8_t blob[64];
+        size_t blob_bytes = 0;
+        ck_assert_int_eq(proto_body_encode(PROTO_KIND_SAMPLING, &any, body, sizeof body,
+                                           &body_bytes, blob, sizeof blob, &blob_bytes),
+                         STATUS_OK);
+    }
+    proto_slot_setup_t setup = {
+        .slot = slot,
+        .tokens = {tokens, token_count},
+        .sampling = {body, (uint32_t)body_bytes},
+    };
+    ck_assert_int_eq(run_executor_slot_setup(self->executor, &setup), STATUS_OK);
+    self->is_patched[slot] = false;
+}
+
+proto_status_t
+driver_try_launch(driver_t *self, const driver_extend_t *extends, uint32_t extend_count,
+                  const uint32_t *decodes, uint32_t decode_count)
+{
+    uint32_t slots[DRIVER_SLOTS_MAX];
+    uint32_t begins[DRIVER_SLOTS_MAX];
+    uint32_t lengths[DRIVER_SLOTS_MAX];
+    uint8_t samples[DRIVER_SLOTS_MAX];
+    static int32_t tokens[DRIVER_TOKENS_MAX * 4];
+    uint32_t patch_slots[DRIVER_SLOTS_MAX];
+    uint8_t patch_groups[DRIVER_SLOTS_MAX] = {0};
+    uint32_t patch_columns[DRIVER_SLOTS_MAX] = {0};
+    uint32_t patch_counts[DRIVER_SLOTS_MAX];
+    static uint32_t patch_blocks[DRIVER_SLOTS_MAX * DRIVER_COLUMNS_MAX];
+    uint32_t patches = 0;
+    uint32_t token_count = 0;
+    for (uint32_t i = 0; i < extend_count; i++) {
+        const driver_extend_t *extend = &extends[i];
+        slots[i] = extend->slot;
+        begins[i] = extend->begin;
+        lengths[i] = extend->length;
+        samples[i] = extend->sample;
+        memcpy(tokens + token_count, extend->tokens, extend->length * sizeof *tokens);
+        token_count += extend->length;
+        if (!self->is_patched[extend->slot]) {
+            self->is_patched[extend->slot] = true;
+            patch_slots[patches] = extend->slot;
+            patch_counts[patches] = self->columns;
+            memcpy(patch_blocks + (size_t)patches * self->columns, self->blocks[extend->slot],
+                   self->columns * sizeof *patch_blocks);
+            patches++;
+        }
+    }
+    proto_step_launch_t launch = {
+        .step = self->step + 1,
+        .width = 1,
+        .patch_slots = {patch_slots, patches},
+        .patch_groups = {patch_groups, patches},
+        .patch_columns = {patch_columns, patches},
+        .patch_counts = {patch_counts, patches},
+        .patch_blocks = {patch_blocks, patches * self->columns},
+        .extend_slots = {slots, extend_count},
+        .extend_begins = {begins, extend_count},
+        .extend_lengths = {lengths, extend_count},
+        .extend_samples = {samples, extend_count},
+        .extend_tokens = {tokens, token_count},
+        .decode_slots = {decodes, decode_count},
+    };
+    proto_status_t status = run_executor_launch(self->executor, &launch);
+    if (status == STATUS_OK) {
+        self->step++;
+    }
+    return status;
+}
+
+void
+driver_launch(driver_t *self, const driver_extend_t *extends, uint32_t extend_count,
+              const uint32_t *decodes, uint32_t decode_count)
+{
+    proto_status_t status = driver_try_launch(self, extends, extend_count, decodes, decode_count);
+    ck_assert_msg(status == STATUS_OK, "launch: %s %s", proto_status_name(status),
+                  run_executor_fault(self->executor));
+}
+
+static double
+now_s(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+void
+driver_collect(driver_t *self, driver_result_t *out)
+{
+    proto_step_done_t done;
+    double deadline = now_s() + 60.0;
+    proto_status_t status;
+    while ((status = run_executor_collect(self->executor, &done)) == STATUS_AGAIN) {
+        ck_assert_msg(now_s() < deadline, "a step did not end within 60 s");
+        (void)sched_yield();
+    }
+    ck_assert_int_eq(status, STATUS_OK);
+    out->step = done.step;
+    out->mode = (proto_step_mode_t)done.mode;
+    out->row_count = done.token_counts.count;
+    uint32_t at = 0;
+    uint32_t entry = 0;
+    for (uint32_t row = 0; row < out->row_count; row++) {
+        out->counts[row] = done.token_counts.data[row];
+        out->flags[row] = done.row_flags.data[row];
+        out->tokens[row] = out->counts[row] > 0 ? done.tokens.data[at] : -1;
+        at += out->counts[row];
+        uint8_t width = done.logprob_widths.data[row];
+        out->logprob_widths[row] = width;
+        memcpy(out->logprob_ids + entry, done.logprob_ids.data + entry, width * sizeof(int32_t));
+        memcpy(out->logprob_values + entry, done.logprob_values.data + entry,
+               width * sizeof(float));
+        entry += width;
+    }
+    ck_assert_uint_eq(at, done.tokens.count);
+    ck_assert_uint_eq(entry, done.logprob_ids.count);
+}
+
+void
+driver_step(driver_t *self, const driver_extend_t *extends, uint32_t extend_count,
+            const uint32_t *decodes, uint32_t decode_count, driver_result_t *out)
+{
+    driver_launch(self, extends, extend_count, decodes, decode_count);
+    driver_collect(self, out);
+}
+
+int32_t
+driver_prefill(driver_t *self, uint32_t slot, const int32_t *tokens, uint32_t count, uint32_t chunk)
+{
+    driver_result_t result = {0};
+    for (uint32_t at = 0; at < count; at += chunk) {
+        uint32_t length = count - at < chunk ? count - at : chunk;
+        driver_extend_t extend = {.slot = slot,
+                                  .begin = at,
+                                  .length = length,
+                                  .sample = at + length == count,
+                                  .tokens = tokens + at};
+        driver_step(self, &extend, 1, NULL, 0, &result);
+        ck_assert_uint_eq(result.counts[0], extend.sample);
+    }
+    return result.tokens[0];
+}
+
+int32_t
+driver_decode_one(driver_t *self, uint32_t slot)
+{
+    driver_result_t result;
+    driver_step(self, NULL, 0, &slot, 1, &result);
+    return result.tokens[0];
+}
+
+void
+driver_logits(driver_t *self, float *out, size_t count, uint32_t rows_expected)
+{
+    uint32_t rows = 0;
+    ck_assert_int_eq(run_inspect_logits(self->executor, out, count, &rows), STATUS_OK);
+    ck_assert_uint_eq(rows, rows_expected);
+}
+
+void
+driver_random_tokens(uint32_t seed, uint32_t vocabulary, int32_t *out, uint32_t count)
+{
+    uint64_t state = seed * UINT64_C(0x9E3779B97F4A7C15) + 1;
+    for (uint32_t i = 0; i < count; i++) {
+        state = state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+        out[i] = (int32_t)((state >> 33) % vocabulary);
+    }
+}
+
+const char *
+driver_fixture(const char *name)
+{
+    static char path[512];
+    const char *source = getenv("ONEPATH_SOURCE");
+    (void)snprintf(path, sizeof path, "%s/tests/models/fixtures/%s", source == NULL ? "." : source,
+                   name);
+    return path;
+}

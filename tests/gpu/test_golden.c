@@ -1,0 +1,360 @@
+/* Forward code against the reference implementation's logits, in float32: prefill, chunked prefill
+ * and decode; and mutants that must fail the same bound. */
+#include <check.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "file_model.h"
+#include "gpu_driver.h"
+
+enum { PROMPTS_MAX = 16, VOCABULARY_MAX = 512, LENGTH_MAX = 128 };
+
+static const double bound = 1e-5;
+static const double mutant_bound = 1e-2;
+
+typedef struct {
+    uint32_t count;
+    uint32_t vocabulary;
+    uint32_t lengths[PROMPTS_MAX];
+    int32_t tokens[PROMPTS_MAX][LENGTH_MAX];
+    float *logits[PROMPTS_MAX]; /* [length][vocabulary] */
+} reference_t;
+
+static void
+read_exactly(FILE *file, void *out, size_t size_bytes)
+{
+    ck_assert_uint_eq(fread(out, 1, size_bytes, file), size_bytes);
+}
+
+static void
+reference_read(reference_t *self, const char *fixture)
+{
+    char path[600];
+    (void)snprintf(path, sizeof path, "%s/reference.bin", driver_fixture(fixture));
+    FILE *file = fopen(path, "rb");
+    ck_assert_ptr_nonnull(file);
+    char magic[4];
+    uint32_t version;
+    read_exactly(file, magic, 4);
+    ck_assert_mem_eq(magic, "OPRL", 4);
+    read_exactly(file, &version, 4);
+    read_exactly(file, &self->count, 4);
+    read_exactly(file, &self->vocabulary, 4);
+    ck_assert_uint_le(self->count, PROMPTS_MAX);
+    ck_assert_uint_le(self->vocabulary, VOCABULARY_MAX);
+    for (uint32_t i = 0; i < self->count; i++) {
+        read_exactly(file, &self->lengths[i], 4);
+        ck_assert_uint_le(self->lengths[i], LENGTH_MAX);
+        read_exactly(file, self->tokens[i], self->lengths[i] * sizeof(int32_t));
+        size_t size_bytes = (size_t)self->lengths[i] * self->vocabulary * sizeof(float);
+        self->logits[i] = malloc(size_bytes);
+        read_exactly(file, self->logits[i], size_bytes);
+    }
+    (void)fclose(file);
+}
+
+static void
+reference_free(reference_t *self)
+{
+    for (uint32_t i = 0; i < self->count; i++) {
+        free(self->logits[i]);
+    }
+}
+
+/* Square sums of the difference and of the reference. */
+typedef struct {
+    double difference;
+    double reference;
+} distance_t;
+
+static void
+add_row(distance_t *self, const float *got, const float *wanted, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        double d = (double)got[i] - (double)wanted[i];
+        self->difference += d * d;
+        self->reference += (double)wanted[i] * (double)wanted[i];
+    }
+}
+
+static double
+distance_of(const distance_t *self)
+{
+    return sqrt(self->difference / self->reference);
+}
+
+static void
+open_model(driver_t *driver, const char *path)
+{
+    run_executor_options_t options = {
+        .model_path = path,
+        .slot_count = 4,
+        .model_len_max = 256,
+        .step_tokens_max = 128,
+        .block_granularity = 16,
+        .graph_debug = true,
+    };
+    driver_open(driver, &options);
+}
+
+/* Every position: prompt prefixes as one extend each, cut into chunks. */
+static double
+prefill_distance(driver_t *driver, const reference_t *reference, uint32_t chunk)
+{
+    static float row[VOCABULARY_MAX];
+    distance_t distance = {0};
+    for (uint32_t i = 0; i < reference->count; i++) {
+        for (uint32_t length = 1; length <= reference->lengths[i]; length++) {
+            driver_setup(driver, 1, reference->tokens[i], length, NULL);
+            (void)driver_prefill(driver, 1, reference->tokens[i], length, chunk);
+            driver_logits(driver, row, VOCABULARY_MAX, 1);
+            add_row(&distance, row,
+                    reference->logits[i] + (size_t)(length - 1) * reference->vocabulary,
+                    reference->vocabulary);
+        }
+    }
+    return distance_of(&distance);
+}
+
+/* Each prompt after its first token by decode steps, which are made to take the prompt's tokens by
+ * a bias: raw logits do not see it. */
+static double
+decode_distance(driver_t *driver, const reference_t *reference)
+{
+    static float row[VOCABULARY_MAX];
+    distance_t distance = {0};
+    for (uint32_t i = 0; i < reference->count; i++) {
+        for (uint32_t at = 0; at < reference->lengths[i]; at++) {
+            bool has_next = at + 1 < reference->lengths[i];
+            int32_t next = has_next ? reference->tokens[i][at + 1] : 0;
+            float push = 1e6f;
+            proto_sampling_t sampling = {
+                .ignore_eos = true,
+                .bias_ids = {(const uint8_t *)&next, sizeof next},
+                .bias_values = {(const uint8_t *)&push, sizeof push},
+            };
+            bool was_patched = driver->is_patched[1];
+            driver_setup(driver, 1, reference->tokens[i], at + 1, &sampling);
+            int32_t token;
+            if (at == 0) {
+                token = driver_prefill(driver, 1, reference->tokens[i], 1, 1);
+            } else {
+                /* The setup emptied the table, so this step brings it again. */
+                ck_assert(was_patched);
+                uint32_t slot = 1;
+                uint8_t group = 0;
+                uint32_t column = 0;
+                proto_step_launch_t launch = {
+                    .step = ++driver->step,
+                    .width = 1,
+                    .patch_slots = {&slot, 1},
+                    .patch_groups = {&group, 1},
+                    .patch_columns = {&column, 1},
+                    .patch_counts = {&driver->columns, 1},
+                    .patch_blocks = {driver->blocks[1], driver->columns},
+                    .decode_slots = {&slot, 1},
+                };
+                ck_assert_int_eq(run_executor_launch(driver->executor, &launch), STATUS_OK);
+                driver_result_t result;
+                driver_collect(driver, &result);
+                ck_assert_int_eq(result.mode, PROTO_STEP_DECODE_GRAPH);
+                token = result.tokens[0];
+                driver->is_patched[1] = true;
+            }
+            if (has_next) {
+                ck_assert_int_eq(token, next);
+            }
+            driver_logits(driver, row, VOCABULARY_MAX, 1);
+            add_row(&distance, row, reference->logits[i] + (size_t)at * reference->vocabulary,
+                    reference->vocabulary);
+        }
+    }
+    return distance_of(&distance);
+}
+
+static const char *const fixtures[] = {"tiny-llama", "tiny-qwen3"};
+enum { FIXTURE_COUNT = sizeof fixtures / sizeof *fixtures };
+
+/* A wrong rotation, norm, head order or mask shows in the logits long before it shows in words. */
+START_TEST(logits_match_the_reference)
+{
+    static reference_t reference;
+    driver_t driver;
+    reference_read(&reference, fixtures[_i]);
+    char path[600];
+    (void)snprintf(path, sizeof path, "%s", driver_fixture(fixtures[_i]));
+    open_model(&driver, path);
+    double whole = prefill_distance(&driver, &reference, 128);
+    double chunked = prefill_distance(&driver, &reference, 5);
+    double decoded = decode_distance(&driver, &reference);
+    (void)printf("%s: prefill %.2e, chunked %.2e, decode %.2e\n", fixtures[_i], whole, chunked,
+                 decoded);
+    ck_assert(whole <= bound);
+    ck_assert(chunked <= bound);
+    ck_assert(decoded <= bound);
+    driver_close(&driver);
+    reference_free(&reference);
+}
+END_TEST
+
+/* ---- mutants: a copy of the checkpoint with one thing wrong ------------------------------------
+ */
+
+typedef struct {
+    uint8_t *data;
+    size_t size_bytes;
+} bytes_t;
+
+static bytes_t
+read_file(const char *folder, const char *name)
+{
+    char path[700];
+    (void)snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *file = fopen(path, "rb");
+    ck_assert_ptr_nonnull(file);
+    ck_assert_int_eq(fseek(file, 0, SEEK_END), 0);
+    bytes_t bytes = {.size_bytes = (size_t)ftell(file)};
+    rewind(file);
+    bytes.data = malloc(bytes.size_bytes + 1);
+    read_exactly(file, bytes.data, bytes.size_bytes);
+    bytes.data[bytes.size_bytes] = 0;
+    (void)fclose(file);
+    return bytes;
+}
+
+static void
+write_file(const char *folder, const char *name, const void *data, size_t size_bytes)
+{
+    char path[700];
+    (void)snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *file = fopen(path, "wb");
+    ck_assert_ptr_nonnull(file);
+    ck_assert_uint_eq(fwrite(data, 1, size_bytes, file), size_bytes);
+    ck_assert_int_eq(fclose(file), 0);
+}
+
+/* Where a tensor's bytes lie in the safetensors file. */
+static uint8_t *
+find_tensor(const bytes_t *file, const file_model_t *model, file_role_t role, file_tensor_t *out)
+{
+    ck_assert_int_eq(file_model_tensor(model, role, 0, out), STATUS_OK);
+    uint8_t *at = memmem(file->data, file->size_bytes, out->data, out->size_bytes);
+    ck_assert_ptr_nonnull(at);
+    return at;
+}
+
+static void
+mutate_no_rope(bytes_t *config, bytes_t *weights, const file_model_t *model)
+{
+    (void)weights;
+    (void)model;
+    static const char from[] = "\"rope_type\": \"default\"";
+    static const char to[] = "\"rope_type\": \"linear\", \"factor\": 1e30";
+    char *at = strstr((char *)config->data, from);
+    ck_assert_ptr_nonnull(at);
+    uint8_t *longer = malloc(config->size_bytes + sizeof to);
+    size_t before = (size_t)(at - (char *)config->data);
+    memcpy(longer, config->data, before);
+    memcpy(longer + before, to, sizeof to - 1);
+    memcpy(longer + before + sizeof to - 1, at + sizeof from - 1,
+           config->size_bytes - before - (sizeof from - 1));
+    config->size_bytes += (sizeof to) - (sizeof from);
+    free(config->data);
+    config->data = longer;
+}
+
+static void
+mutate_swapped_heads(bytes_t *config, bytes_t *weights, const file_model_t *model)
+{
+    (void)config;
+    file_tensor_t tensor;
+    uint8_t *data = find_tensor(weights, model, FILE_ROLE_ATTN_Q, &tensor);
+    size_t head_bytes = (size_t)file_model_config(model)->head_dim * tensor.cols * sizeof(float);
+    uint8_t *spare = malloc(head_bytes);
+    memcpy(spare, data, head_bytes);
+    memcpy(data, data + head_bytes, head_bytes);
+    memcpy(data + head_bytes, spare, head_bytes);
+    free(spare);
+}
+
+static void
+mutate_norm_left_out(bytes_t *config, bytes_t *weights, const file_model_t *model)
+{
+    (void)config;
+    file_tensor_t tensor;
+    uint8_t *data = find_tensor(weights, model, FILE_ROLE_ATTN_NORM, &tensor);
+    for (uint32_t i = 0; i < tensor.cols; i++) {
+        float one = 1.0f;
+        memcpy(data + i * sizeof one, &one, sizeof one);
+    }
+}
+
+static const struct {
+    const char *name;
+    void (*mutate)(bytes_t *config, bytes_t *weights, const file_model_t *model);
+} mutants[] = {
+    {"no rope", mutate_no_rope},
+    {"swapped heads", mutate_swapped_heads},
+    {"a norm left out", mutate_norm_left_out},
+};
+enum { MUTANT_COUNT = sizeof mutants / sizeof *mutants };
+
+/* A comparison that a wrong model passes proves nothing. */
+START_TEST(mutants_fail_the_bound)
+{
+    const char *fixture = fixtures[_i / MUTANT_COUNT];
+    static reference_t reference;
+    reference_read(&reference, fixture);
+    char source[600];
+    (void)snprintf(source, sizeof source, "%s", driver_fixture(fixture));
+    char folder[] = "/tmp/onepath-mutant-XXXXXX";
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    char error[FILE_ERROR_SIZE_BYTES];
+    file_model_t *model = NULL;
+    ck_assert_int_eq(file_model_open(source, error, sizeof error, &model), STATUS_OK);
+    bytes_t config = read_file(source, "config.json");
+    bytes_t weights = read_file(source, "model.safetensors");
+    mutants[_i % MUTANT_COUNT].mutate(&config, &weights, model);
+    write_file(folder, "config.json", config.data, config.size_bytes);
+    write_file(folder, "model.safetensors", weights.data, weights.size_bytes);
+
+    driver_t driver;
+    open_model(&driver, folder);
+    double distance = prefill_distance(&driver, &reference, 128);
+    (void)printf("%s, %s: %.2e\n", fixture, mutants[_i % MUTANT_COUNT].name, distance);
+    ck_assert(distance > bound);
+    ck_assert(distance > mutant_bound);
+
+    driver_close(&driver);
+    file_model_close(&model);
+    free(config.data);
+    free(weights.data);
+    char path[700];
+    (void)snprintf(path, sizeof path, "%s/config.json", folder);
+    (void)unlink(path);
+    (void)snprintf(path, sizeof path, "%s/model.safetensors", folder);
+    (void)unlink(path);
+    (void)rmdir(folder);
+    reference_free(&reference);
+}
+END_TEST
+
+int
+main(void)
+{
+    Suite *suite = suite_create("gpu.golden");
+    TCase *tests = tcase_create("logits");
+    tcase_set_timeout(tests, 120);
+    tcase_add_loop_test(tests, logits_match_the_reference, 0, FIXTURE_COUNT);
+    tcase_add_loop_test(tests, mutants_fail_the_bound, 0, FIXTURE_COUNT * MUTANT_COUNT);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? 0 : 1;
+}
