@@ -1,0 +1,181 @@
+/* gateway_fixture.c - see the header. */
+#include "gateway_fixture.h"
+
+#include <check.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "actor_log.h"
+#include "fake_text.h"
+
+enum { WAIT_NS_5S = 5 };
+
+fixture_t fixture;
+
+static pthread_t thread;
+static bool running;
+static atomic_int stop;
+static int log_fd = -1;
+static char folder[64];
+static char endpoint[128];
+static char log_text[1 << 20];
+static const int32_t hello[] = {FAKE_HELLO, FAKE_WORLD, '!'};
+
+void
+fixture_setup(void)
+{
+    memset(&fixture, 0, sizeof fixture);
+    atomic_store(&stop, ACTOR_GATEWAY_RUN);
+    (void)snprintf(folder, sizeof folder, "/tmp/onepath-gateway-XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    (void)snprintf(endpoint, sizeof endpoint, "ipc://%s/scheduler", folder);
+    log_fd = memfd_create("log", MFD_CLOEXEC);
+    ck_assert_int_ge(log_fd, 0);
+    actor_log_options_t log = {.actor = "gateway", .format = ACTOR_LOG_FORMAT_JSON, .fd = log_fd};
+    actor_log_configure(&log);
+    fixture.options = (actor_gateway_options_t){
+        .scheduler_endpoint = endpoint,
+        .ring_fd = -1,
+        .stop = &stop,
+        .text = fake_text(),
+    };
+    fixture.script = (fake_script_t){
+        .tokens = hello,
+        .token_count = 3,
+        .hold_at = FAKE_NEVER,
+        .skip_at = FAKE_NEVER,
+    };
+}
+
+static void *
+run(void *argument)
+{
+    (void)argument;
+    fixture.exit_code = actor_gateway_run(&fixture.options);
+    return NULL;
+}
+
+const char *
+fixture_log(void)
+{
+    ssize_t size = pread(log_fd, log_text, sizeof log_text - 1, 0);
+    log_text[size > 0 ? size : 0] = '\0';
+    return log_text;
+}
+
+static void
+pause_ms(int ms)
+{
+    (void)poll(NULL, 0, ms);
+}
+
+void
+fixture_start(void)
+{
+    if (fixture.fork_scheduler) {
+        fixture.scheduler_pid = fake_scheduler_fork(endpoint, &fixture.script);
+    } else if (!fixture.no_scheduler) {
+        fixture.scheduler = fake_scheduler_start(endpoint, &fixture.script);
+    }
+    ck_assert_int_eq(pthread_create(&thread, NULL, run, NULL), 0);
+    running = true;
+    uint64_t until = test_now_ns() + WAIT_NS_5S * UINT64_C(1000000000);
+    while (fixture.port == 0) {
+        const char *at = strstr(fixture_log(), "\"url\":\"http://127.0.0.1:");
+        if (at != NULL) {
+            fixture.port = (uint16_t)strtoul(at + 24, NULL, 10);
+            break;
+        }
+        ck_assert_msg(test_now_ns() < until, "the gateway does not listen: %s", fixture_log());
+        pause_ms(1);
+    }
+    while (!fixture.no_scheduler && !fixture.script.no_executor) {
+        http_reply_t reply;
+        fixture_get("/health/ready", &reply);
+        int status = reply.status;
+        http_reply_free(&reply);
+        if (status == 200) {
+            break;
+        }
+        ck_assert_msg(test_now_ns() < until, "the gateway is not ready: %s", fixture_log());
+        pause_ms(5);
+    }
+}
+
+void
+fixture_drain(void)
+{
+    atomic_store(&stop, ACTOR_GATEWAY_DRAIN);
+}
+
+void
+fixture_stop(void)
+{
+    if (running) {
+        int expected = ACTOR_GATEWAY_RUN;
+        (void)atomic_compare_exchange_strong(&stop, &expected, ACTOR_GATEWAY_QUIT);
+        ck_assert_int_eq(pthread_join(thread, NULL), 0);
+        running = false;
+    }
+}
+
+void
+fixture_teardown(void)
+{
+    fixture_stop();
+    fake_scheduler_stop(&fixture.scheduler);
+    if (fixture.scheduler_pid > 0) {
+        (void)kill(fixture.scheduler_pid, SIGKILL);
+        (void)waitpid(fixture.scheduler_pid, NULL, 0);
+    }
+    char path[160];
+    (void)snprintf(path, sizeof path, "%s/scheduler", folder);
+    (void)unlink(path);
+    (void)rmdir(folder);
+    actor_log_options_t log = {.actor = "gateway"};
+    actor_log_configure(&log);
+    (void)close(log_fd);
+}
+
+void
+fixture_post(const char *path, const char *json, http_reply_t *reply)
+{
+    http_client_t client;
+    http_client_open(&client, fixture.port);
+    http_client_post(&client, path, json);
+    http_client_read(&client, reply, false);
+    http_client_close(&client);
+}
+
+void
+fixture_get(const char *path, http_reply_t *reply)
+{
+    http_client_t client;
+    char head[256];
+    http_client_open(&client, fixture.port);
+    (void)snprintf(head, sizeof head, "GET %s HTTP/1.1\r\nHost: test\r\n\r\n", path);
+    http_client_puts(&client, head);
+    http_client_read(&client, reply, false);
+    http_client_close(&client);
+}
+
+bool
+fixture_wait_seen(bool (*done)(const fake_seen_t *seen))
+{
+    uint64_t until = test_now_ns() + WAIT_NS_5S * UINT64_C(1000000000);
+    while (test_now_ns() < until) {
+        fake_seen_t seen = fake_scheduler_seen(fixture.scheduler);
+        if (done(&seen)) {
+            return true;
+        }
+        pause_ms(1);
+    }
+    return false;
+}
