@@ -28,6 +28,9 @@ file_error_set(file_error_t error, proto_status_t status, const char *format, ..
     va_start(arguments, format);
     (void)vsnprintf(error.text, error.size_bytes, format, arguments);
     va_end(arguments);
+    for (char *at = error.text; *at != '\0'; at++) { /* parsers quote what they choked on */
+        *at = (unsigned char)*at < 0x20 || (unsigned char)*at >= 0x7f ? '?' : *at;
+    }
     return status;
 }
 
