@@ -147,7 +147,11 @@ static proto_status_t
 post_ready(actor_executor_device_t *self)
 {
     device_info(self, &self->body.executor_info);
-    return actor_shell_post(self->shell, PROTO_KIND_DEVICE_READY, 0, &self->body);
+    proto_status_t status = actor_shell_post(self->shell, PROTO_KIND_DEVICE_READY, 0, &self->body);
+    if (status == STATUS_OK) {
+        actor_shell_report(self->shell, 2, 0, 0, "loaded");
+    }
+    return status;
 }
 
 /* Posts every step that has ended.  STATUS_OK, or why the thread must end. */
