@@ -259,9 +259,11 @@ void
 actor_http_choice_finish(actor_http_choice_t *self)
 {
     if (!self->stopped) {
+        size_t before = self->text.size_bytes;
         if (self->held_count > 0) {
             actor_http_text_puts(&self->text, "\xef\xbf\xbd");
             self->held_count = 0;
+            update_visible(self, before); /* even this may complete a stop string */
         }
         self->visible_bytes = (uint32_t)self->text.size_bytes;
     }
