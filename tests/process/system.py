@@ -195,6 +195,14 @@ class System:
         finally:
             connection.close()
 
+    def metric(self, name, **labels):
+        """One figure of /metrics by name and some of its labels."""
+        for line in self.request("GET", "/metrics")[1].split("\n"):
+            if line.startswith((name + "{", name + " ")) and all(
+                    f'{key}="{value}"' in line for key, value in labels.items()):
+                return float(line.rsplit(" ", 1)[1])
+        raise Failure(f"/metrics has no {name} with {labels}")
+
     def events(self, name):
         """Log lines of one event, decoded when they are JSON."""
         found = []
