@@ -313,7 +313,7 @@ actor_http_fields_stop(actor_http_params_t *self, const json_t *value, actor_htt
         const json_t *item = json_is_string(value) ? value : json_array_get(value, at);
         size_t size = json_string_length(item);
         if (!json_is_string(item) || size == 0 || size > ACTOR_HTTP_STOP_SIZE_MAX) {
-            char name[24] = "stop";
+            char name[48] = "stop";
             if (!json_is_string(value)) {
                 (void)snprintf(name, sizeof name, "stop[%zu]", at);
             }

@@ -22,17 +22,32 @@ test_now_ns(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-void
-http_client_open(http_client_t *self, uint16_t port)
+static void
+open_with(http_client_t *self, uint16_t port, int receive_bytes)
 {
     memset(self, 0, sizeof *self);
     self->bytes = malloc(HTTP_CLIENT_BUFFER);
     ck_assert_ptr_nonnull(self->bytes);
     self->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     ck_assert_int_ge(self->fd, 0);
+    if (receive_bytes > 0) {
+        (void)setsockopt(self->fd, SOL_SOCKET, SO_RCVBUF, &receive_bytes, sizeof receive_bytes);
+    }
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(port)};
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     ck_assert_int_eq(connect(self->fd, (struct sockaddr *)&address, sizeof address), 0);
+}
+
+void
+http_client_open(http_client_t *self, uint16_t port)
+{
+    open_with(self, port, 0);
+}
+
+void
+http_client_open_slow(http_client_t *self, uint16_t port)
+{
+    open_with(self, port, 8192);
 }
 
 void

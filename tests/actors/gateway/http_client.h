@@ -26,6 +26,8 @@ typedef struct {
 } http_reply_t;
 
 void http_client_open(http_client_t *self, uint16_t port);
+/* With a small receive buffer, so that what it does not read stays with the server. */
+void http_client_open_slow(http_client_t *self, uint16_t port);
 void http_client_close(http_client_t *self);
 /* With an RST, as a client that is killed may leave. */
 void http_client_reset(http_client_t *self);
