@@ -273,7 +273,9 @@ sched_core_submit(sched_core_t *self, uint64_t now_ns, const sched_submit_t *sub
     sched_ids_add(&self->ids, submit->owner, submit->request, index);
     sched_heap_push(&self->waiting, index,
                     (sched_key_t){.major = entry->priority, .minor = entry->arrival});
-    sched_heap_push(&self->deadlines, index, (sched_key_t){.minor = entry->deadline_ns});
+    int64_t deadline = entry->deadline_ns < INT64_MAX ? (int64_t)entry->deadline_ns : INT64_MAX;
+    sched_heap_push(&self->deadlines, index,
+                    (sched_key_t){.major = deadline, .minor = entry->arrival});
     sched_fold(self, submit->request);
     sched_fold(self, (uint64_t)submit->prompt_length << 32 | submit->generation_max);
     return STATUS_OK;

@@ -40,6 +40,12 @@ sched_prefix_init(sched_prefix_t *self, uint32_t block_count)
         sched_prefix_fini(self);
         return STATUS_ERR_NO_MEMORY;
     }
+    /* Touched now, so that no page fault comes with the first use of a block. */
+    memset(self->hashes, 0xff, block_count * sizeof *self->hashes);
+    memset(self->places, 0xff, block_count * sizeof *self->places);
+    for (uint32_t i = 0; i < size; i++) {
+        self->cells[i].tag = UINT32_MAX;
+    }
     self->mask = size - 1;
     self->block_count = block_count;
     return STATUS_OK;
