@@ -42,7 +42,15 @@ static void
 ops_step(void *context, const actor_input_t *input, actor_outbox_t *outbox)
 {
     executor_t *self = context;
+    if (self->options.on_input == NULL) {
+        self->core_ops->step(self->core, input, outbox);
+        return;
+    }
+    const proto_clock_t *clock = proto_clock_system();
+    uint64_t begin_ns = proto_clock_monotonic_ns(clock);
     self->core_ops->step(self->core, input, outbox);
+    self->options.on_input(self->options.on_input_context, input,
+                           proto_clock_monotonic_ns(clock) - begin_ns);
 }
 
 static uint64_t

@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "actor_core.h"
 #include "actor_executor_null.h"
 #include "run_executor.h"
 
@@ -33,6 +34,10 @@ typedef struct {
     run_executor_options_t run;
     bool null_device; /* no model: for benches and tests (actor_executor_null.h) */
     actor_executor_null_options_t null; /* with null_device; its zeros take the value in `run` */
+
+    /* For benches: called after each input of the core with what it took; none. */
+    void (*on_input)(void *context, const actor_input_t *input, uint64_t duration_ns);
+    void *on_input_context;
 } actor_executor_options_t;
 
 /* Loads the model, runs until the supervisor's STOP, *options->stop or a failure.  Returns the

@@ -1,0 +1,86 @@
+/* bench_actor_step.h - what the processes of this bench share.
+ *
+ * The controller (which is also the gateway that loads the node), scheduler, executor, and a pair
+ * of bare sockets are processes of their own, forked before the first socket exists.  They note
+ * their times in one shared mapping. */
+#ifndef BENCH_ACTOR_STEP_H
+#define BENCH_ACTOR_STEP_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+enum {
+    STEP_RING = 1 << 16,
+    BARE_MAX = 1 << 16,
+    BATCH_MAX = 1024,
+};
+
+/* One step, by its number. */
+typedef struct {
+    uint64_t plan_end_ns;     /* the scheduler's core has emitted the plan */
+    uint64_t result_begin_ns; /* the scheduler's core is given the result */
+    uint32_t scheduler_ns;    /* the scheduler's core, on that result (it also makes a plan) */
+    uint32_t executor_ns;     /* the executor's core, on the plan and on STEP_DONE */
+    uint32_t decode_rows;
+    uint32_t extend_rows;
+    uint32_t plan_bytes; /* body and columns */
+    bool is_full;
+} step_record_t;
+
+typedef struct {
+    _Atomic uint64_t step_last;  /* of the scheduler's plans */
+    atomic_uint batch;           /* decode rows of the steps that count */
+    atomic_uint full_step_count; /* such steps so far */
+    atomic_bool is_window;       /* such a step is under way: count system calls */
+    atomic_bool is_tracing;      /* the tracer shall go on */
+    atomic_bool is_traced;       /* it has attached */
+    _Atomic uint64_t syscall_count;
+    atomic_int stop; /* ACTOR_EXECUTOR_QUIT: end */
+    step_record_t steps[STEP_RING];
+    uint32_t bare_ns[BARE_MAX];
+} shared_t;
+
+typedef struct {
+    char folder[64];
+    char gateway_endpoint[96];
+    char executor_endpoint[96];
+    char bare_endpoint[96];
+    int scheduler_cpu;
+    int executor_cpu;
+    bool full_plans;
+    bool overlap;
+} node_t;
+
+/* ---- processes (bench_step_peers.c) -----------------------------------------------------------
+ */
+void pin(int cpu);
+pid_t start_scheduler(const node_t *node, shared_t *shared);
+pid_t start_executor(const node_t *node, shared_t *shared);
+/* Echoes 64 bytes: ROUTER. */
+pid_t start_bare_server(const node_t *node, shared_t *shared);
+/* DEALER: reads a count from `commands`, makes that many round trips, writes it to `answers`. */
+pid_t start_bare_client(const node_t *node, shared_t *shared, int commands, int answers);
+
+/* ---- load (bench_step_load.c) -----------------------------------------------------------------
+ */
+typedef struct load load_t;
+load_t *load_open(const node_t *node);
+void load_close(load_t *load);
+/* Waits until the node serves. */
+void load_wait_ready(load_t *load);
+/* `count` requests of `generation` tokens each, prompts of different lengths; until all ended. */
+void load_run(load_t *load, uint32_t count, uint32_t generation);
+
+/* ---- system calls (bench_step_trace.c) --------------------------------------------------------
+ */
+/* A process that counts the system calls of all threads of `pids` while shared->is_window. */
+pid_t start_tracer(const pid_t *pids, uint32_t pid_count, shared_t *shared);
+/* Voluntary and involuntary context switches of all threads so far. */
+uint64_t context_switches(pid_t pid);
+
+uint64_t now_ns(void);
+void die(const char *what);
+
+#endif
