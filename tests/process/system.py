@@ -8,6 +8,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -81,7 +82,7 @@ class System:
                 file.flush()
                 self.lines.append(line)
                 match = READY.search(line)
-                if match and self.port is None:
+                if match:  # a restarted gateway may listen elsewhere
                     self.port = int(match.group(1))
 
     def __enter__(self):
@@ -166,34 +167,34 @@ class System:
         """Reads a streamed completion.  Returns (events, ended) where `ended` is 'done' after
         [DONE] and a proper last chunk, 'clean' when the body ended properly without [DONE],
         'broken' when the connection broke off inside the body."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
-        body = {"prompt": prompt, "max_tokens": 16, "temperature": 0, "stream": True, **fields}
-        events = []
-        try:
-            connection.request("POST", "/v1/completions", json.dumps(body),
-                               {"Content-Type": "application/json"})
-            answer = connection.getresponse()
-            if answer.status != 200:
-                return [{"status": answer.status, **json.loads(answer.read())}], "refused"
-            done = False
-            while True:
-                line = answer.readline()
-                if not line:
-                    break
-                line = line.decode().strip()
-                if not line.startswith("data: "):
-                    continue
-                if line == "data: [DONE]":
-                    done = True
-                    continue
-                events.append(json.loads(line[6:]))
-                if on_event:
-                    on_event(events)
-            return events, "done" if done else "clean"
-        except (http.client.IncompleteRead, ConnectionError, http.client.HTTPException):
+        body = json.dumps({"prompt": prompt, "max_tokens": 16, "temperature": 0, "stream": True,
+                           **fields})
+        events, done, tail = [], False, b""
+        # By hand: http.client hides whether the last chunk of a body ever came.
+        with socket.create_connection(("127.0.0.1", self.port), timeout=timeout) as client:
+            client.sendall((f"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+                            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+                            f"Connection: close\r\n\r\n{body}").encode())
+            with client.makefile("rb") as answer:
+                try:
+                    status = int(answer.readline().split()[1])
+                    if status != 200:
+                        text = answer.read().partition(b"\r\n\r\n")[2]
+                        return [{"status": status, **json.loads(text)}], "refused"
+                    for line in answer:
+                        tail = (tail + line)[-8:]
+                        line = line.decode().strip()
+                        if line == "data: [DONE]":
+                            done = True
+                        elif line.startswith("data: "):
+                            events.append(json.loads(line[6:]))
+                            if on_event:
+                                on_event(events)
+                except (ConnectionError, IndexError):
+                    return events, "broken"
+        if not tail.endswith(b"\r\n0\r\n\r\n"):
             return events, "broken"
-        finally:
-            connection.close()
+        return events, "done" if done else "clean"
 
     def metric(self, name, **labels):
         """One figure of /metrics by name and some of its labels."""
