@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Writes models/file_nfc_table.c from Python's Unicode database.
+"""Writes models/file_nfc_compose.c and file_nfc_decompose.c from Python's Unicode database.
 
-    python3 tools/make_nfc_table.py > models/file_nfc_table.c
+    python3 tools/make_nfc_table.py models
 """
+import os
 import sys
 import unicodedata as u
 
@@ -51,23 +52,26 @@ for code, full in decompositions:
 compositions.sort()
 
 
-def table(kind, name, rows, per_line):
-    print(f"\nconst {kind} {name}[] = {{")
-    for i in range(0, len(rows), per_line):
-        print("    " + " ".join(row + "," for row in rows[i : i + per_line]))
-    print("};")
+def write(name, tables):
+    with open(os.path.join(sys.argv[1], name), "w") as f:
+        f.write(f"/* Made by tools/make_nfc_table.py from Unicode {u.unidata_version}; do not edit.\n")
+        f.write(" * Long because it is a table. */\n/* clang-format off */\n#include \"file_nfc.h\"\n")
+        for kind, table, rows, per_line in tables:
+            f.write(f"\nconst {kind} {table}[] = {{\n")
+            for i in range(0, len(rows), per_line):
+                f.write("    " + " ".join(row + "," for row in rows[i : i + per_line]) + "\n")
+            f.write("};\n")
+            if table != "FILE_NFC_TEXTS":
+                f.write(f"const uint32_t {table}_COUNT = sizeof {table} / sizeof {table}[0];\n")
+        f.write("/* clang-format on */\n")
 
 
-print(f"/* Made by tools/make_nfc_table.py from Unicode {u.unidata_version}; do not edit. */")
-print("/* clang-format off */")
-print('#include "file_nfc.h"')
-table("file_nfc_range_t", "FILE_NFC_CLASSES", [f"{{0x{a:x}, 0x{b:x}, {v}}}" for a, b, v in classes], 4)
-table("file_nfc_range_t", "FILE_NFC_CHANGING", [f"{{0x{a:x}, 0x{b:x}, 1}}" for a, b, v in changing], 4)
-table("file_nfc_place_t", "FILE_NFC_PLACES", [f"{{0x{c:x}, {o}, {n}}}" for c, o, n in places], 5)
-table("uint32_t", "FILE_NFC_TEXTS", [f"0x{t:x}" for t in texts], 10)
-table("file_nfc_pair_t", "FILE_NFC_PAIRS", [f"{{0x{a:x}, 0x{b:x}, 0x{c:x}}}" for a, b, c in compositions], 4)
-print()
-for name in ("CLASSES", "CHANGING", "PLACES", "PAIRS"):
-    print(f"const uint32_t FILE_NFC_{name}_COUNT = sizeof FILE_NFC_{name} / sizeof FILE_NFC_{name}[0];")
-print("/* clang-format on */")
-print(f"{len(classes)} {len(changing)} {len(places)} {len(texts)} {len(compositions)}", file=sys.stderr)
+write("file_nfc_compose.c", [
+    ("file_nfc_range_t", "FILE_NFC_CLASSES", [f"{{0x{a:x}, 0x{b:x}, {v}}}" for a, b, v in classes], 4),
+    ("file_nfc_range_t", "FILE_NFC_CHANGING", [f"{{0x{a:x}, 0x{b:x}, 1}}" for a, b, v in changing], 4),
+    ("file_nfc_pair_t", "FILE_NFC_PAIRS", [f"{{0x{a:x}, 0x{b:x}, 0x{c:x}}}" for a, b, c in compositions], 4),
+])
+write("file_nfc_decompose.c", [
+    ("file_nfc_place_t", "FILE_NFC_PLACES", [f"{{0x{c:x}, {o}, {n}}}" for c, o, n in places], 5),
+    ("uint32_t", "FILE_NFC_TEXTS", [f"0x{t:x}" for t in texts], 10),
+])

@@ -368,8 +368,9 @@ write_shards(void)
         json_decref(part);
     }
     char *map_text = json_dumps(map, 0);
-    char *index = malloc(strlen(map_text) + 64);
-    int written = sprintf(index, "{\"weight_map\": %s}", map_text);
+    size_t room = strlen(map_text) + 64;
+    char *index = malloc(room);
+    int written = snprintf(index, room, "{\"weight_map\": %s}", map_text);
     support_write(folder, "model.safetensors.index.json", index, (size_t)written);
     free(index);
     free(map_text);
