@@ -156,11 +156,11 @@ escape_one(proto_text_t text, uint32_t at, char out[8])
         (void)snprintf(out, 8, "\\%c", byte);
         return 1;
     }
-    if (byte < 0x20 || byte == 0x7f) {
+    if ((byte > 0 && byte < 0x20) || byte == 0x7f) {
         (void)snprintf(out, 8, "\\u%04x", byte);
         return 1;
     }
-    uint32_t len = utf8_len(byte);
+    uint32_t len = byte == 0 ? 0 : utf8_len(byte); /* many readers refuse a zero character */
     bool whole = len > 0 && len <= text.size_bytes - at;
     for (uint32_t index = 1; whole && index < len; index++) {
         whole = ((uint8_t)text.data[at + index] & 0xc0) == 0x80;

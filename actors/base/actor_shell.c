@@ -38,6 +38,7 @@ enum {
     CONTROL_WAIT_MS = 15000, /* for the supervisor's first answer */
     DIGEST_INPUTS = 64,      /* inputs between two recorded digests */
     WAIT_MAX_MS = 1000,
+    STOP_DRAIN_S = 60,
     FD_COUNT_MAX = 2 * (ACTOR_LINK_COUNT_MAX + 1) + 1,
 };
 
@@ -66,6 +67,7 @@ struct actor_shell {
     int wake_fd;
 
     /* The shell's thread only. */
+    const atomic_int *stop; /* lent; may be NULL */
     const actor_core_ops_t *ops;
     void *core;
     char name[PROTO_NAME_SIZE_BYTES];
@@ -626,11 +628,24 @@ actor_shell_fds(const actor_shell_t *self, int *fds, uint32_t capacity)
     return count + actor_links_fds(self->links, fds + count, capacity - count);
 }
 
+/* A signal interrupts the poll; one that came just before it is seen at the next heartbeat. */
+static void
+watch_stop(actor_shell_t *self)
+{
+    int stop = self->stop != NULL ? atomic_load(self->stop) : 0;
+    if (stop > 1) {
+        atomic_store(&self->stop_asked, true);
+    } else if (stop == 1 && !self->draining) {
+        actor_shell_drain(self, STOP_DRAIN_S * SECOND_NS);
+    }
+}
+
 proto_status_t
 actor_shell_run(actor_shell_t *self)
 {
     for (;;) {
         uint64_t wait_ns = 0;
+        watch_stop(self);
         proto_status_t status = service_round(self, &wait_ns);
         if (status != STATUS_OK) {
             return status == STATUS_END ? STATUS_OK : status;
@@ -675,6 +690,7 @@ set_options(actor_shell_t *self, const actor_shell_options_t *options)
     self->epoch = options->epoch;
     self->local = options->local;
     self->local_context = options->local_context;
+    self->stop = options->stop;
     self->supervised = options->supervisor_endpoint != NULL;
     self->started_ns = tick(self);
 }
@@ -754,8 +770,8 @@ actor_shell_new(const actor_shell_options_t *options, actor_shell_t **out_p)
             goto err;
         }
         actor_record_clock(self->record, self->now_ns);
-        actor_record_peer(self->record, self->now_ns, ACTOR_PEER_LOCAL, self->name,
-                          self->ops->role, self->epoch);
+        actor_record_peer(self->record, self->now_ns, ACTOR_PEER_LOCAL, self->name, self->ops->role,
+                          self->epoch);
     }
     status = open_links(self, options);
     if (status != STATUS_OK) {

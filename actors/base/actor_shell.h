@@ -10,6 +10,7 @@
 #ifndef ACTOR_SHELL_H
 #define ACTOR_SHELL_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 
 #include "actor_core.h"
@@ -48,6 +49,9 @@ typedef struct {
     bool allow_remote;       /* permit endpoints beyond ipc:// and loopback */
     bool heartbeats_to_core; /* the core also gets each HEARTBEAT (supervisor) */
     void *zmq_context;       /* lent, for inproc:// in one process; NULL = its own */
+    const atomic_int *stop;  /* watched by actor_shell_run(), set by a signal handler: 1 = as
+                                actor_shell_drain() with 60 s, above = as actor_shell_stop();
+                                NULL = none */
 } actor_shell_options_t;
 
 /* Opens the sockets (the binder's endpoint may hold ":*"; see actor_shell_endpoint).
