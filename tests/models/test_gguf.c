@@ -141,8 +141,8 @@ put_tokenizer(const change_t *change)
                                               "ab",
                                               "abc",
                                               "\xc4\xa0",
-                                              "\xc4\xa0"
-                                              "a",
+                                              ("\xc4\xa0"
+                                               "a"),
                                               "x",
                                               "1",
                                               "."};
