@@ -6,7 +6,9 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "actor_shell.h"
@@ -24,8 +26,8 @@ typedef struct {
 
 struct fake_scheduler {
     fake_script_t script;
-    pthread_t thread;
-    pthread_mutex_t lock; /* guards seen */
+    pid_t pid;
+    pthread_mutex_t lock; /* guards seen; in memory that both processes share */
     fake_seen_t seen;
     actor_shell_t *shell;
     uint32_t gateway; /* peer index; ACTOR_PEER_NONE */
@@ -260,14 +262,10 @@ static const actor_core_ops_t ops = {
     .digest = digest,
 };
 
-static fake_scheduler_t *
-new_fake(const char *endpoint, const fake_script_t *script)
+static void
+run(fake_scheduler_t *self, const char *endpoint)
 {
-    fake_scheduler_t *self = calloc(1, sizeof *self);
-    ck_assert_ptr_nonnull(self);
-    self->script = *script;
-    self->gateway = ACTOR_PEER_NONE;
-    (void)pthread_mutex_init(&self->lock, NULL);
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     actor_link_options_t link = {
         .peer_role = PROTO_ROLE_GATEWAY,
         .endpoint = endpoint,
@@ -282,24 +280,40 @@ new_fake(const char *endpoint, const fake_script_t *script)
         .link_count = 1,
         .ring_fd = -1,
     };
-    ck_assert_int_eq(actor_shell_new(&options, &self->shell), STATUS_OK);
-    return self;
-}
-
-static void *
-run(void *argument)
-{
-    fake_scheduler_t *self = argument;
-    (void)!actor_shell_run(self->shell);
-    return NULL;
+    if (actor_shell_new(&options, &self->shell) == STATUS_OK) {
+        (void)!actor_shell_run(self->shell);
+    }
+    _exit(1); /* it ends by a signal only */
 }
 
 fake_scheduler_t *
 fake_scheduler_start(const char *endpoint, const fake_script_t *script)
 {
-    fake_scheduler_t *self = new_fake(endpoint, script);
-    ck_assert_int_eq(pthread_create(&self->thread, NULL, run, self), 0);
+    fake_scheduler_t *self =
+        mmap(NULL, sizeof *self, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    ck_assert_ptr_ne(self, MAP_FAILED);
+    self->script = *script;
+    self->gateway = ACTOR_PEER_NONE;
+    pthread_mutexattr_t attributes;
+    (void)pthread_mutexattr_init(&attributes);
+    (void)pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
+    (void)pthread_mutex_init(&self->lock, &attributes);
+    (void)pthread_mutexattr_destroy(&attributes);
+    pid_t pid = fork();
+    ck_assert_int_ge(pid, 0);
+    if (pid == 0) {
+        run(self, endpoint);
+    }
+    self->pid = pid;
     return self;
+}
+
+void
+fake_scheduler_kill(fake_scheduler_t *self)
+{
+    ck_assert_int_eq(kill(self->pid, SIGKILL), 0);
+    ck_assert_int_eq(waitpid(self->pid, NULL, 0), self->pid);
+    self->pid = 0;
 }
 
 void
@@ -309,26 +323,11 @@ fake_scheduler_stop(fake_scheduler_t **self_p)
     if (self == NULL) {
         return;
     }
-    actor_shell_stop(self->shell);
-    (void)pthread_join(self->thread, NULL);
-    actor_shell_destroy(&self->shell, 100000000);
-    (void)pthread_mutex_destroy(&self->lock);
-    free(self);
-    *self_p = NULL;
-}
-
-pid_t
-fake_scheduler_fork(const char *endpoint, const fake_script_t *script)
-{
-    pid_t pid = fork();
-    ck_assert_int_ge(pid, 0);
-    if (pid == 0) {
-        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-        fake_scheduler_t *self = new_fake(endpoint, script);
-        (void)!actor_shell_run(self->shell);
-        _exit(0);
+    if (self->pid > 0) {
+        fake_scheduler_kill(self);
     }
-    return pid;
+    (void)munmap(self, sizeof *self);
+    *self_p = NULL;
 }
 
 fake_seen_t

@@ -27,11 +27,11 @@ typedef struct {
 
 typedef struct fake_scheduler fake_scheduler_t;
 
-/* In a thread of this process, bound to `endpoint`. */
+/* A process of its own, bound to `endpoint`; call before this one has a second thread. */
 fake_scheduler_t *fake_scheduler_start(const char *endpoint, const fake_script_t *script);
+/* Kills it without a word, as a crash would. */
+void fake_scheduler_kill(fake_scheduler_t *self);
 void fake_scheduler_stop(fake_scheduler_t **self_p);
-/* In a process of its own, to be killed.  Call before any thread runs. */
-pid_t fake_scheduler_fork(const char *endpoint, const fake_script_t *script);
 
 /* What came so far; copies. */
 typedef struct {

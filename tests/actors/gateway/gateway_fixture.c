@@ -4,12 +4,10 @@
 #include <check.h>
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "actor_log.h"
@@ -79,9 +77,7 @@ pause_ms(int ms)
 void
 fixture_start(void)
 {
-    if (fixture.fork_scheduler) {
-        fixture.scheduler_pid = fake_scheduler_fork(endpoint, &fixture.script);
-    } else if (!fixture.no_scheduler) {
+    if (!fixture.no_scheduler) {
         fixture.scheduler = fake_scheduler_start(endpoint, &fixture.script);
     }
     ck_assert_int_eq(pthread_create(&thread, NULL, run, NULL), 0);
@@ -131,10 +127,6 @@ fixture_teardown(void)
 {
     fixture_stop();
     fake_scheduler_stop(&fixture.scheduler);
-    if (fixture.scheduler_pid > 0) {
-        (void)kill(fixture.scheduler_pid, SIGKILL);
-        (void)waitpid(fixture.scheduler_pid, NULL, 0);
-    }
     char path[160];
     (void)snprintf(path, sizeof path, "%s/scheduler", folder);
     (void)unlink(path);

@@ -10,11 +10,9 @@
 typedef struct {
     actor_gateway_options_t options; /* may be changed before fixture_start */
     fake_script_t script;
-    bool fork_scheduler; /* a process, to be killed: scheduler_pid */
-    bool no_scheduler;   /* nobody answers at the endpoint */
+    bool no_scheduler; /* nobody answers at the endpoint */
     uint16_t port;
     fake_scheduler_t *scheduler;
-    pid_t scheduler_pid;
     int exit_code; /* after fixture_stop */
 } fixture_t;
 

@@ -1,11 +1,9 @@
 /* test_actor_http_stream.c - streams: their exact shape, and every way in which they end early. */
 #include <check.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 
 #include "fake_text.h"
 #include "gateway_fixture.h"
@@ -428,7 +426,6 @@ END_TEST
  * without [DONE] and without the last chunk. */
 START_TEST(a_killed_scheduler_breaks_the_stream_visibly)
 {
-    fixture.fork_scheduler = true;
     fixture.script.endless = true;
     fixture.script.step_ns = 5000000;
     fixture_start();
@@ -438,7 +435,7 @@ START_TEST(a_killed_scheduler_breaks_the_stream_visibly)
     http_client_post(&client, "/v1/completions",
                      "{\"prompt\":\"a\",\"max_tokens\":4000,\"stream\":true}");
     ck_assert(http_client_wait_for(&client, " world"));
-    ck_assert_int_eq(kill(fixture.scheduler_pid, SIGKILL), 0);
+    fake_scheduler_kill(fixture.scheduler);
     http_client_read(&client, &reply, false);
     ck_assert(client.closed && !reply.whole);
     ck_assert_ptr_null(strstr(reply.body, "[DONE]"));
@@ -460,7 +457,6 @@ END_TEST
 
 START_TEST(a_killed_scheduler_fails_an_answer_with_503)
 {
-    fixture.fork_scheduler = true;
     fixture.script.hold_at = 1;
     fixture_start();
     http_client_t client;
@@ -476,7 +472,7 @@ START_TEST(a_killed_scheduler_fails_an_answer_with_503)
         http_reply_free(&reply);
     }
     ck_assert(running);
-    ck_assert_int_eq(kill(fixture.scheduler_pid, SIGKILL), 0);
+    fake_scheduler_kill(fixture.scheduler);
     http_client_read(&client, &reply, false);
     ck_assert_int_eq(reply.status, 503);
     ck_assert_ptr_nonnull(http_reply_header(&reply, "Retry-After"));
