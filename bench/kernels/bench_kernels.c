@@ -1,6 +1,6 @@
 /* bench_kernels - every operation at the sizes of SmolLM2-135M, against measured ceilings.
  *
- *   bench_kernels [threads] [path]
+ *   bench_kernels [threads] [path] [forward]
  *
  * Each line is the best of several repetitions.  One layer's weights are used in turn with those of
  * 29 others, so that decode reads from memory as a model does. */
@@ -39,11 +39,13 @@ static double read_ceiling;  /* GB/s */
 static double int8_ceiling;  /* Gop/s */
 static double float_ceiling; /* Gop/s */
 
+/* With one thread its processor time, so that a busy machine disturbs less. */
 static double
 now_s(void)
 {
     struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
+    bool alone = kern_team_thread_count(team) == 1;
+    clock_gettime(alone ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &time);
     return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
 }
 
@@ -425,6 +427,180 @@ bench_team(void)
     printf("%-40s %10.3f us\n", "step of a command list", measure(commands, COUNT) / COUNT * 1e6);
 }
 
+/* Everything that a forward pass of SmolLM2-135M runs, in its order, without a model: random Q4_1
+ * weights, a Q8_0 head.  What a server reaches at most. */
+typedef struct {
+    kern_linear_args_t qkv;
+    kern_rope_kv_write_args_t rope;
+    kern_attention_decode_args_t decode;
+    kern_attention_extend_args_t extend;
+    kern_linear_args_t out;
+    kern_rms_norm_args_t norm;
+    kern_gate_up_args_t gate_up;
+    kern_linear_args_t down;
+    kern_rms_norm_args_t next_norm;
+} layer_t;
+
+static void
+bench_forward(bool extend, uint32_t bs, uint32_t rows, uint32_t kv_len)
+{
+    enum { KV_COLS = KV_HEADS * HEAD_DIM, COMMANDS_OF_LAYER = 8 };
+    uint32_t pages = (kv_len + PAGE_SIZE - 1) / PAGE_SIZE;
+    uint32_t slots = bs * pages * PAGE_SIZE;
+    float *x = random_floats((size_t)rows * HIDDEN);
+    float *normed = random_floats((size_t)rows * HIDDEN);
+    float *q = random_floats((size_t)rows * HIDDEN);
+    float *k = random_floats((size_t)rows * KV_COLS);
+    float *v = random_floats((size_t)rows * KV_COLS);
+    float *h = random_floats((size_t)rows * FFN);
+    float *logits = allocate((size_t)bs * VOCABULARY * sizeof *logits);
+    float *weight = random_floats(HIDDEN);
+    float *angles = random_floats((size_t)rows * HEAD_DIM);
+    float *cache = allocate(2 * (size_t)LAYERS * slots * KV_COLS * sizeof *cache);
+    int32_t *table = allocate(bs * pages * sizeof *table);
+    int32_t *locations = allocate(rows * sizeof *locations);
+    int32_t *seq_lens = allocate(bs * sizeof *seq_lens);
+    int32_t *cu_q = allocate((bs + 1) * sizeof *cu_q);
+    for (uint32_t i = 0; i < bs * pages; i++) {
+        table[i] = (int32_t)i;
+    }
+    for (uint32_t i = 0; i < rows; i++) {
+        locations[i] = (int32_t)((i / (rows / bs) + 1) * pages * PAGE_SIZE - 1 - i % (rows / bs));
+    }
+    for (uint32_t i = 0; i < bs; i++) {
+        seq_lens[i] = (int32_t)kv_len;
+        cu_q[i + 1] = (int32_t)((i + 1) * (rows / bs));
+    }
+    size_t work_size_bytes = kern_linear_workspace_size_bytes(rows, FFN);
+    void *work = allocate(work_size_bytes);
+    size_t attention_size_bytes =
+        kern_attention_decode_workspace_size_bytes(rows, HEADS, HEAD_DIM, pages * PAGE_SIZE);
+    void *attention_work = allocate(attention_size_bytes);
+    layer_t *layers = allocate(LAYERS * sizeof *layers);
+    kern_command_t commands[LAYERS * COMMANDS_OF_LAYER + 1];
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < LAYERS; i++) {
+        layer_t *layer = &layers[i];
+        float *k_cache = cache + (size_t)2 * i * slots * KV_COLS;
+        layer->qkv = (kern_linear_args_t){
+            .input = normed,
+            .input_stride = HIDDEN,
+            .rows = rows,
+            .weight_count = 3,
+            .weights = {random_weight(KERN_TYPE_Q4_1, HIDDEN, HIDDEN, true),
+                        random_weight(KERN_TYPE_Q4_1, KV_COLS, HIDDEN, true),
+                        random_weight(KERN_TYPE_Q4_1, KV_COLS, HIDDEN, true)},
+            .outputs = {q, k, v},
+            .output_strides = {HIDDEN, KV_COLS, KV_COLS},
+            .workspace = work,
+            .workspace_size_bytes = work_size_bytes,
+        };
+        layer->rope = (kern_rope_kv_write_args_t){
+            .q = q,
+            .q_stride = HIDDEN,
+            .k = k,
+            .k_stride = KV_COLS,
+            .v = v,
+            .v_stride = KV_COLS,
+            .rows = rows,
+            .q_heads = HEADS,
+            .kv_heads = KV_HEADS,
+            .head_dim = HEAD_DIM,
+            .rope_dim = HEAD_DIM,
+            .angles = angles,
+            .write_locations = locations,
+            .k_cache = k_cache,
+            .v_cache = k_cache + (size_t)slots * KV_COLS,
+            .cache_type = KERN_TYPE_F32,
+            .slot_count = slots,
+        };
+        kern_attention_cache_t attention = {
+            .k_cache = layer->rope.k_cache,
+            .v_cache = layer->rope.v_cache,
+            .cache_type = KERN_TYPE_F32,
+            .page_size = PAGE_SIZE,
+            .page_count = bs * pages,
+            .page_table = table,
+            .page_table_stride = pages,
+            .q_heads = HEADS,
+            .kv_heads = KV_HEADS,
+            .head_dim = HEAD_DIM,
+            .scale = 0.125f,
+            .window_left = -1,
+        };
+        layer->decode = (kern_attention_decode_args_t){
+            attention, q, HIDDEN, seq_lens,       bs,
+            rows / bs, q, HIDDEN, attention_work, attention_size_bytes};
+        layer->decode.output = normed;
+        layer->extend = (kern_attention_extend_args_t){attention, q,  HIDDEN, cu_q,
+                                                       seq_lens,  bs, normed, HIDDEN};
+        layer->out = layer->qkv;
+        layer->out.weight_count = 1;
+        layer->out.weights[0] = random_weight(KERN_TYPE_Q4_1, HIDDEN, HIDDEN, true);
+        layer->out.outputs[0] = x;
+        layer->out.accumulate = true;
+        layer->norm =
+            (kern_rms_norm_args_t){x, HIDDEN, NULL, 0, weight, normed, HIDDEN, rows, HIDDEN, 1e-5f};
+        layer->gate_up = (kern_gate_up_args_t){normed,
+                                               HIDDEN,
+                                               rows,
+                                               random_weight(KERN_TYPE_Q4_1, FFN, HIDDEN, true),
+                                               random_weight(KERN_TYPE_Q4_1, FFN, HIDDEN, true),
+                                               h,
+                                               FFN,
+                                               work,
+                                               work_size_bytes};
+        layer->down = layer->out;
+        layer->down.input = h;
+        layer->down.input_stride = FFN;
+        layer->down.weights[0] = random_weight(KERN_TYPE_Q4_1, HIDDEN, FFN, true);
+        commands[count++] = (kern_command_t){kern_linear_host, &layer->qkv};
+        commands[count++] = (kern_command_t){kern_rope_kv_write_host, &layer->rope};
+        commands[count++] =
+            (kern_command_t){extend ? kern_attention_extend_host : kern_attention_decode_host,
+                             extend ? (const void *)&layer->extend : (const void *)&layer->decode};
+        commands[count++] = (kern_command_t){kern_linear_host, &layer->out};
+        commands[count++] = (kern_command_t){kern_rms_norm_host, &layer->norm};
+        commands[count++] = (kern_command_t){kern_gate_up_host, &layer->gate_up};
+        commands[count++] = (kern_command_t){kern_linear_host, &layer->down};
+        commands[count++] = (kern_command_t){kern_rms_norm_host, &layer->norm};
+    }
+    kern_linear_args_t head = layers[0].qkv;
+    head.rows = bs;
+    head.weight_count = 1;
+    head.weights[0] = random_weight(KERN_TYPE_Q8_0, VOCABULARY, HIDDEN, true);
+    head.outputs[0] = logits;
+    head.output_strides[0] = VOCABULARY;
+    commands[count++] = (kern_command_t){kern_linear_host, &head};
+    double seconds = measure(commands, count);
+    printf("forward %s, batch %u, keys %u: %.2f ms, %.0f tokens/s\n", extend ? "extend" : "decode",
+           bs, kv_len, seconds * 1e3, rows / seconds);
+    for (uint32_t i = 0; i < LAYERS; i++) {
+        for (int j = 0; j < 3; j++) {
+            free((void *)(uintptr_t)layers[i].qkv.weights[j].data);
+        }
+        free((void *)(uintptr_t)layers[i].out.weights[0].data);
+        free((void *)(uintptr_t)layers[i].gate_up.gate.data);
+        free((void *)(uintptr_t)layers[i].gate_up.up.data);
+        free((void *)(uintptr_t)layers[i].down.weights[0].data);
+    }
+    free((void *)(uintptr_t)head.weights[0].data);
+    void *all[] = {x,     normed, q,         k,        v,    h,    logits,         weight, angles,
+                   cache, table,  locations, seq_lens, cu_q, work, attention_work, layers};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        free(all[i]);
+    }
+}
+
+static void
+bench_forwards(void)
+{
+    bench_forward(false, 1, 1, 64);
+    bench_forward(false, 1, 1, 512);
+    bench_forward(false, 16, 16, 256);
+    bench_forward(true, 1, ROWS_MAX, ROWS_MAX);
+}
+
 static void
 bench_all(void)
 {
@@ -434,6 +610,7 @@ bench_all(void)
         KERN_TYPE_Q4_1, KERN_TYPE_Q5_0, KERN_TYPE_Q4_K, KERN_TYPE_Q5_K, KERN_TYPE_Q6_K,
     };
     bench_team();
+    bench_forwards();
     for (int i = 0; i < 5; i++) {
         bench_linear(KERN_TYPE_Q4_1, true, decode_rows[i], 2 * FFN, HIDDEN);
     }
@@ -486,7 +663,11 @@ main(int argc, char **argv)
     printf("bench_kernels: path %s, %u threads\n", kern_path_name(options.path),
            kern_team_thread_count(team));
     measure_ceilings(kern_team_thread_count(team));
-    bench_all();
+    if (argc > 3) {
+        bench_forwards();
+    } else {
+        bench_all();
+    }
     kern_team_destroy(&team);
     return EXIT_SUCCESS;
 }
