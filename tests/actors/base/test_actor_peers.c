@@ -20,6 +20,7 @@ typedef struct {
     bool bind;
     uint64_t epoch;
     const char *fault;
+    int gate; /* the peer begins when a byte comes through; -1 = at once */
 } peer_t;
 
 /* In the process of the peer: a shell that runs until it is stopped or killed. */
@@ -28,6 +29,10 @@ run_peer(void *context)
 {
     const peer_t *peer = context;
     static test_core_t peer_core;
+    char byte;
+    if (peer->gate >= 0 && read(peer->gate, &byte, 1) != 1) {
+        _exit(98);
+    }
     test_core_init(&peer_core, peer->bind ? PROTO_ROLE_SCHEDULER : PROTO_ROLE_EXECUTOR, "peer");
     if (peer->fault != NULL && actor_fault_arm(peer->fault) != STATUS_OK) {
         _exit(99);
@@ -41,7 +46,7 @@ static pid_t
 start_peer(bool bind, uint64_t epoch, const char *fault)
 {
     static peer_t peer;
-    peer = (peer_t){bind, epoch, fault};
+    peer = (peer_t){bind, epoch, fault, -1};
     (void)snprintf(endpoint, sizeof endpoint, "%s", test_endpoint("peers"));
     return test_fork(run_peer, &peer);
 }
@@ -170,23 +175,31 @@ START_TEST(own_pause_is_no_silence_of_others)
 }
 END_TEST
 
-/* A restarted connector with a higher epoch is a new peer. */
+/* A restarted connector with a higher epoch is a new peer.  All its processes are forked before
+ * there is a socket, and wait for their turn. */
 START_TEST(restarted_connector_is_a_new_peer)
 {
-    pid_t pid = start_peer(false, 5, NULL);
-    pid_t next = 0;
-    start_shell(true);
-    for (uint64_t epoch = 6; epoch < 9; epoch++) {
-        ck_assert_int_eq(kill(pid, SIGKILL), 0);
-        ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
-        next = start_peer(false, epoch, NULL);
-        uint32_t count = (uint32_t)(epoch - 4);
-        TEST_PUMP_UNTIL(test_core_count(&core, PROTO_KIND_PEER_UP) == count, 3000);
-        ck_assert_uint_eq(test_core_last(&core, PROTO_KIND_PEER_UP)->epoch, epoch);
-        ck_assert_uint_eq(test_core_count(&core, PROTO_KIND_PEER_DOWN), count - 1);
-        pid = next;
+    enum { LIVES = 4 };
+    pid_t pids[LIVES];
+    int gates[LIVES][2];
+    (void)snprintf(endpoint, sizeof endpoint, "%s", test_endpoint("peers"));
+    for (uint32_t life = 0; life < LIVES; life++) {
+        static peer_t peer;
+        ck_assert_int_eq(pipe(gates[life]), 0);
+        peer = (peer_t){false, 5 + life, NULL, gates[life][0]};
+        pids[life] = test_fork(run_peer, &peer);
     }
-    end(pid);
+    ck_assert_int_eq(write(gates[0][1], "x", 1), 1);
+    start_shell(true);
+    for (uint32_t life = 1; life < LIVES; life++) {
+        ck_assert_int_eq(kill(pids[life - 1], SIGKILL), 0);
+        ck_assert_int_eq(waitpid(pids[life - 1], NULL, 0), pids[life - 1]);
+        ck_assert_int_eq(write(gates[life][1], "x", 1), 1);
+        TEST_PUMP_UNTIL(test_core_count(&core, PROTO_KIND_PEER_UP) == life + 1, 3000);
+        ck_assert_uint_eq(test_core_last(&core, PROTO_KIND_PEER_UP)->epoch, 5 + life);
+        ck_assert_uint_eq(test_core_count(&core, PROTO_KIND_PEER_DOWN), life);
+    }
+    end(pids[LIVES - 1]);
 }
 END_TEST
 
