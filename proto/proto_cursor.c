@@ -16,8 +16,22 @@ static const uint8_t wide_sizes[64] = {
 static void
 signed_token(proto_token_t *token, uint64_t raw, size_t size_bytes)
 {
-    unsigned shift = (unsigned)(64 - 8 * size_bytes);
-    int64_t value = (int64_t)(raw << shift) >> shift;
+    int64_t value;
+    switch (size_bytes) {
+    case 1:
+        /* NOLINTNEXTLINE(bugprone-signed-char-misuse,cert-str34-c): a number, its sign is meant */
+        value = (int8_t)raw;
+        break;
+    case 2:
+        value = (int16_t)raw;
+        break;
+    case 4:
+        value = (int32_t)raw;
+        break;
+    default:
+        value = (int64_t)raw;
+        break;
+    }
     token->type = value < 0 ? PROTO_TOKEN_INT : PROTO_TOKEN_UINT;
     token->number = (uint64_t)value;
 }

@@ -17,6 +17,7 @@ explain(proto_error_t *error, const char *format, ...)
     }
     va_list arguments;
     va_start(arguments, format);
+    /* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): va_start is one line above */
     (void)vsnprintf(error->detail, sizeof error->detail, format, arguments);
     va_end(arguments);
 }
