@@ -1,4 +1,4 @@
-/* Blocks of a request: where they come from, and how they are given back. */
+/* Blocks of a request: where they come from. */
 #include <string.h>
 
 #include "sched_internal.h"
@@ -183,16 +183,6 @@ find_full(sched_core_t *self, const uint8_t *hashes, uint32_t page_max)
     return page_max;
 }
 
-/* The first column that a row at position `tokens` still reads. */
-static uint32_t
-first_column(const sched_group_t *group, uint32_t tokens)
-{
-    if (group->kind == 0 || tokens < group->window) {
-        return 0;
-    }
-    return (tokens - group->window + 1) / group->granularity;
-}
-
 /* Lowers the hit until each sliding group holds the window before its end. */
 static uint32_t
 find_sliding(sched_core_t *self, const uint8_t *hashes, uint32_t page_count)
@@ -202,7 +192,7 @@ find_sliding(sched_core_t *self, const uint8_t *hashes, uint32_t page_count)
         const sched_group_t *group = &self->groups[g];
         uint32_t end = page_count * group->page_blocks;
         uint32_t begin =
-            group->kind == 1 ? first_column(group, page_count * self->page_tokens) : end;
+            group->kind == 1 ? sched_first_column(group, page_count * self->page_tokens) : end;
         uint32_t column = end;
         while (column > begin) {
             uint32_t page = (column - 1) / group->page_blocks;
@@ -256,7 +246,7 @@ is_available(sched_core_t *self, sched_entry_t *entry, const demand_t *demand)
     for (uint32_t g = 0; g < self->group_count; g++) {
         const sched_group_t *group = &self->groups[g];
         uint32_t hit_end = demand->hit_pages * group->page_blocks;
-        uint32_t hit_begin = first_column(group, demand->hit_pages * self->page_tokens);
+        uint32_t hit_begin = sched_first_column(group, demand->hit_pages * self->page_tokens);
         uint32_t pinned = 0;
         for (uint32_t c = hit_begin; c < hit_end; c++) {
             sched_block_t block = sched_block(self, g, self->scratch[group->column_offset + c]);
@@ -279,7 +269,7 @@ claim_hits(sched_core_t *self, uint32_t slot, uint32_t hit_pages)
     for (uint32_t g = 0; g < self->group_count; g++) {
         const sched_group_t *group = &self->groups[g];
         uint32_t end = hit_pages * group->page_blocks;
-        uint32_t begin = first_column(group, hit_pages * self->page_tokens);
+        uint32_t begin = sched_first_column(group, hit_pages * self->page_tokens);
         uint32_t *table = sched_table(self, slot, g);
         memset(table, 0, begin * sizeof *table);
         for (uint32_t c = begin; c < end; c++) {
@@ -390,220 +380,4 @@ sched_admit(sched_core_t *self, uint32_t index, uint32_t slot)
     require(patched);
     sched_fold(self, (uint64_t)slot << 32 | demand.hit_pages);
     return STATUS_OK;
-}
-
-/* ---- giving back ----------------------------------------------------------------------------- */
-
-void
-sched_drop_blocks(sched_core_t *self, uint32_t slot)
-{
-    for (uint32_t g = 0; g < self->group_count; g++) {
-        sched_extent_t *extent = sched_extent(self, slot, g);
-        const uint32_t *table = sched_table(self, slot, g);
-        /* From the end: of two cached pages the one nearer to the root is the younger one. */
-        for (uint32_t c = extent->column_count; c > extent->expired_count; c--) {
-            if (c >= 2 && table[c - 2] != 0) {
-                __builtin_prefetch(&table[c - 2]);
-            }
-            if (table[c - 1] != 0) {
-                sched_pool_release(self->pool, sched_block(self, g, table[c - 1]));
-            }
-        }
-        extent->column_count = 0;
-        extent->expired_count = 0;
-    }
-}
-
-void
-sched_retract(sched_core_t *self, uint32_t slot)
-{
-    sched_slot_t *row = &self->slots[slot];
-    require(row->entry != SCHED_NONE);
-    require(row->rows_in_flight == 0);
-    if (row->place != SCHED_NONE) {
-        if (row->state == SCHED_STATE_PREFILLING) {
-            sched_list_remove(self, &self->prefilling, slot);
-        } else {
-            sched_list_swap_remove(self, &self->decoding, slot);
-        }
-    }
-    sched_move(self, row->entry, SCHED_MOVE_RETRACT);
-    sched_drop_blocks(self, slot);
-    self->end_count++;
-    self->figures.retractions++;
-    self->figures.recomputed_tokens += row->computed;
-    self->spans[slot].lost += row->computed;
-    row->serial++;
-    row->planned = 0;
-    row->covered = 0;
-    row->computed = 0;
-    row->samples_in_flight = 0;
-    row->publish_at = UINT32_MAX;
-    row->expire_at = UINT32_MAX;
-    row->flags &= (uint8_t)~SLOT_RETRACT;
-    self->entries[row->entry].tried_version = UINT64_MAX;
-    if ((row->flags & SLOT_HOLES) == 0) {
-        row->flags |= SLOT_HOLES;
-        self->holed.items[self->holed.count++] = slot;
-    }
-    sched_list_add(self, &self->retracted, slot);
-    sched_fold(self, row->request);
-}
-
-static bool
-default_victim(const sched_victim_t *a, const sched_victim_t *b)
-{
-    if (a->priority != b->priority) {
-        return a->priority > b->priority;
-    }
-    if (a->computed_count != b->computed_count) {
-        return a->computed_count < b->computed_count;
-    }
-    return a->arrival > b->arrival;
-}
-
-static uint32_t
-own_block_count(const sched_core_t *self, uint32_t slot)
-{
-    uint32_t count = 0;
-    for (uint32_t g = 0; g < self->group_count; g++) {
-        const uint32_t *table = sched_table(self, slot, g);
-        const sched_extent_t *extent = sched_extent(self, slot, g);
-        for (uint32_t c = extent->expired_count; c < extent->column_count; c++) {
-            count += table[c] != 0 && sched_pool_holder_count(self->pool,
-                                                              sched_block(self, g, table[c])) == 1
-                         ? 1
-                         : 0;
-        }
-    }
-    return count;
-}
-
-bool
-sched_retract_victim(sched_core_t *self)
-{
-    uint32_t chosen = 0;
-    sched_victim_t worst = {0};
-    for (uint32_t slot = 1; slot <= self->slot_count; slot++) {
-        const sched_slot_t *row = &self->slots[slot];
-        if (row->entry == SCHED_NONE || row->state == SCHED_STATE_RETRACTED ||
-            row->rows_in_flight > 0) {
-            continue;
-        }
-        const sched_entry_t *entry = &self->entries[row->entry];
-        sched_victim_t candidate = {
-            .request = row->request,
-            .priority = entry->priority,
-            .computed_count = row->computed,
-            .generated_count = row->generated,
-            .block_count = own_block_count(self, slot),
-            .arrival = entry->arrival,
-        };
-        bool rather = chosen == 0;
-        if (!rather && self->options.victim != NULL) {
-            rather = self->options.victim(self->options.victim_context, &candidate, &worst);
-        } else if (!rather) {
-            rather = default_victim(&candidate, &worst);
-        }
-        if (rather) {
-            chosen = slot;
-            worst = candidate;
-        }
-    }
-    if (chosen == 0) {
-        return false;
-    }
-    sched_retract(self, chosen);
-    return true;
-}
-
-/* ---- pages ----------------------------------------------------------------------------------- */
-
-void
-sched_set_publish_at(sched_core_t *self, uint32_t slot)
-{
-    const sched_span_t *span = &self->spans[slot];
-    bool more = span->page_published < span->page_known && !self->options.no_prefix_cache;
-    self->slots[slot].publish_at =
-        more ? (span->page_published + 1) * self->page_tokens : UINT32_MAX;
-}
-
-static void
-publish_block(sched_core_t *self, uint32_t slot, const sched_page_t *page, uint32_t column)
-{
-    const sched_group_t *group = &self->groups[page->group];
-    uint32_t *table = sched_table(self, slot, page->group);
-    if (table[column] == 0) {
-        return; /* slid out before its page was complete */
-    }
-    sched_block_t block = sched_block(self, page->group, table[column]);
-    sched_block_t canonical = sched_pool_publish(self->pool, page, block);
-    if (canonical.index == block.index || !sched_mark_dirty(self, slot, page->group, column)) {
-        return;
-    }
-    /* Somebody computed the same page before: read that one, and give ours back. */
-    sched_pool_share(self->pool, canonical);
-    sched_pool_release(self->pool, block);
-    table[column] = sched_pool_child(group->base, canonical);
-    self->figures.swapped_blocks++;
-}
-
-void
-sched_publish(sched_core_t *self, uint32_t slot)
-{
-    sched_span_t *span = &self->spans[slot];
-    uint32_t complete = self->slots[slot].computed / self->page_tokens;
-    while (span->page_published < span->page_known && span->page_published < complete) {
-        uint32_t number = span->page_published++;
-        sched_page_t page = {.hash = sched_hash(self, slot, number)};
-        for (page.group = 0; page.group < self->group_count; page.group++) {
-            uint32_t count = self->groups[page.group].page_blocks;
-            for (page.offset = 0; page.offset < count; page.offset++) {
-                publish_block(self, slot, &page, number * count + page.offset);
-            }
-        }
-    }
-    sched_set_publish_at(self, slot);
-}
-
-void
-sched_set_expire_at(sched_core_t *self, uint32_t slot)
-{
-    uint64_t at = UINT32_MAX;
-    for (uint32_t g = 0; self->has_sliding && g < self->group_count; g++) {
-        const sched_group_t *group = &self->groups[g];
-        if (group->kind == 1) {
-            uint64_t next =
-                ((uint64_t)sched_extent(self, slot, g)->expired_count + 1) * group->granularity +
-                group->window - 1;
-            at = next < at ? next : at;
-        }
-    }
-    self->slots[slot].expire_at = (uint32_t)at;
-}
-
-void
-sched_expire(sched_core_t *self, uint32_t slot)
-{
-    for (uint32_t g = 0; g < self->group_count; g++) {
-        if (self->groups[g].kind != 1) {
-            continue;
-        }
-        sched_extent_t *extent = sched_extent(self, slot, g);
-        uint32_t *table = sched_table(self, slot, g);
-        uint32_t end = first_column(&self->groups[g], self->slots[slot].computed);
-        end = end < extent->column_count ? end : extent->column_count;
-        while (extent->expired_count < end) {
-            uint32_t column = extent->expired_count;
-            if (table[column] != 0) {
-                if (!sched_mark_dirty(self, slot, g, column)) {
-                    break;
-                }
-                sched_pool_release(self->pool, sched_block(self, g, table[column]));
-                table[column] = 0;
-            }
-            extent->expired_count++;
-        }
-    }
-    sched_set_expire_at(self, slot);
 }

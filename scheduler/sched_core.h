@@ -11,7 +11,8 @@
  *   sched_core_next_plan()   while it gives plans: take the admissions, then send the plan
  *   sched_core_advance()     a result, a refusal, a FINISH, the time
  *   sched_core_take_finished()   after each of these, until there is none
- * docs/scheduler-protocol.md describes the states and the rules of plans. */
+ * docs/scheduler-protocol.md describes the states and the rules of plans.
+ * Long because it is the library's whole contract in one place. */
 #ifndef SCHED_CORE_H
 #define SCHED_CORE_H
 

@@ -3,9 +3,13 @@
  *   sched_core.c     making, submit, the ends of requests, figures
  *   sched_attach.c   what depends on the executor
  *   sched_batch.c    NextPlan: which rows, and the columns of the plan
- *   sched_admit.c    blocks of a request: lookup, admission, growth, retraction
+ *   sched_admit.c    blocks of a request: lookup, admission, growth
+ *   sched_retract.c  blocks given back, victims
+ *   sched_pages.c    publication, windows
  *   sched_advance.c  what results, refusals and the time change
  *   sched_check.c    invariants, and "why is it waiting?"
+ *
+ * Long because it is the one picture of the core's state.
  *
  * A request is an entry from submit to its end.  With a slot it also has a row of `slots` (what a
  * step touches: one cache line) and a table of blocks.  A slot's `serial` changes when its request
@@ -296,6 +300,16 @@ sched_block(const sched_core_t *self, uint32_t group, uint32_t child)
     return (sched_block_t){self->groups[group].base + child};
 }
 
+/* The first column that a row at position `tokens` still reads. */
+static inline uint32_t
+sched_first_column(const sched_group_t *group, uint32_t tokens)
+{
+    if (group->kind == 0 || tokens < group->window) {
+        return 0;
+    }
+    return (tokens - group->window + 1) / group->granularity;
+}
+
 static inline sched_step_t *
 sched_step_at(const sched_core_t *self, uint32_t index)
 {
@@ -325,21 +339,25 @@ proto_status_t sched_admit(sched_core_t *self, uint32_t entry, uint32_t slot);
 /* Blocks up to `token_count`, and their patches.  STATUS_FULL if some group has too few: nothing
  * changed. */
 proto_status_t sched_grow(sched_core_t *self, uint32_t slot, uint32_t token_count);
+/* Appends columns [begin, end) of a table to the plan; false if there is no room. */
+bool sched_patch(sched_core_t *self, uint32_t slot, uint32_t group, uint32_t begin, uint32_t end);
+/* Appends one column that the executor does not know yet; false if the list is full. */
+bool sched_mark_dirty(sched_core_t *self, uint32_t slot, uint32_t group, uint32_t column);
+
+/* sched_retract.c */
 /* Gives every block back; the table is empty afterwards. */
 void sched_drop_blocks(sched_core_t *self, uint32_t slot);
 /* Takes the blocks away; the request starts over from its tokens. */
 void sched_retract(sched_core_t *self, uint32_t slot);
 /* Retracts the victim; false if nobody holds blocks. */
 bool sched_retract_victim(sched_core_t *self);
+
+/* sched_pages.c */
 /* Publishes pages that are complete. */
 void sched_publish(sched_core_t *self, uint32_t slot);
 /* Empties columns that have slid out of their window. */
 void sched_expire(sched_core_t *self, uint32_t slot);
 void sched_set_expire_at(sched_core_t *self, uint32_t slot);
 void sched_set_publish_at(sched_core_t *self, uint32_t slot);
-/* Appends columns [begin, end) of a table to the plan; false if there is no room. */
-bool sched_patch(sched_core_t *self, uint32_t slot, uint32_t group, uint32_t begin, uint32_t end);
-/* Appends one column that the executor does not know yet; false if the list is full. */
-bool sched_mark_dirty(sched_core_t *self, uint32_t slot, uint32_t group, uint32_t column);
 
 #endif

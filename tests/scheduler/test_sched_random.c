@@ -1,5 +1,6 @@
 /* Random lives of requests over small pools: every request ends once, every token is right, every
- * block comes back.  SCHED_SEED sets the first seed, to look at one failure. */
+ * block comes back.
+ *   test_scheduler_random [SEED [COUNT]]    COUNT lives of each kind from SEED on */
 #include <check.h>
 #include <signal.h>
 #include <stdio.h>
@@ -144,6 +145,8 @@ live(uint64_t seed, const life_t *life)
 }
 
 static uint64_t current_seed; /* printed when an invariant breaks */
+static uint64_t seed_first = 1;
+static uint32_t seed_count; /* 0 = each test's own */
 
 static void
 tell_seed(int number)
@@ -160,30 +163,28 @@ tell_seed(int number)
 static void
 live_many(const char *name, const life_t *life, uint32_t count)
 {
-    const char *text = getenv("SCHED_SEED");
-    uint64_t first = text != NULL ? strtoull(text, NULL, 10) : 1;
     signal(SIGABRT, tell_seed);
-    uint32_t lives = text != NULL ? 1 : count;
+    uint32_t lives = seed_count != 0 ? seed_count : count;
     for (uint32_t i = 0; i < lives; i++) {
-        if (text != NULL || i % 50 == 0) {
-            printf("%s: seed %llu\n", name, (unsigned long long)(first + i));
+        if (i % 50 == 0) {
+            printf("%s: from seed %llu\n", name, (unsigned long long)(seed_first + i));
             fflush(stdout);
         }
-        current_seed = first + i;
+        current_seed = seed_first + i;
         live(current_seed, life);
     }
 }
 
 START_TEST(every_request_ends_once_without_faults)
 {
-    live_many("plain", &(life_t){.request_count = 30}, 300);
+    live_many("plain", &(life_t){.request_count = 30}, 100);
 }
 END_TEST
 
 START_TEST(every_request_ends_once_with_aborts_and_early_ends)
 {
     live_many("aborts",
-              &(life_t){.request_count = 30, .abort_percent = 20, .end_early_percent = 20}, 300);
+              &(life_t){.request_count = 30, .abort_percent = 20, .end_early_percent = 20}, 100);
 }
 END_TEST
 
@@ -194,7 +195,7 @@ START_TEST(every_request_ends_once_with_refused_plans)
                         .abort_percent = 10,
                         .refuse_percent = 10,
                         .end_early_percent = 10},
-              300);
+              100);
 }
 END_TEST
 
@@ -206,16 +207,23 @@ START_TEST(every_request_ends_once_with_sliding_groups)
                         .refuse_percent = 3,
                         .end_early_percent = 10,
                         .sliding = true},
-              300);
+              100);
 }
 END_TEST
 
 int
-main(void)
+main(int argument_count, char **arguments)
 {
+    if (argument_count > 1) {
+        seed_first = strtoull(arguments[1], NULL, 10);
+        seed_count = 1;
+    }
+    if (argument_count > 2) {
+        seed_count = (uint32_t)strtoul(arguments[2], NULL, 10);
+    }
     Suite *suite = suite_create("scheduler.random");
     TCase *tcase = tcase_create("random");
-    tcase_set_timeout(tcase, 100);
+    tcase_set_timeout(tcase, 3000);
     tcase_add_test(tcase, every_request_ends_once_without_faults);
     tcase_add_test(tcase, every_request_ends_once_with_aborts_and_early_ends);
     tcase_add_test(tcase, every_request_ends_once_with_refused_plans);
