@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "actor_links.h"
+#include "actor_links_private.h"
 #include "actor_log.h"
 #include "proto_clock.h"
 #include "proto_require.h"

@@ -1,5 +1,5 @@
 /* actor_links.c - opening links and noticing who is still there. */
-#include "actor_links.h"
+#include "actor_links_private.h"
 
 #include <errno.h>
 #include <inttypes.h>

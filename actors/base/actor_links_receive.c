@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "actor_fault.h"
-#include "actor_links.h"
+#include "actor_links_private.h"
 #include "actor_log.h"
 #include "proto_clock.h"
 #include "proto_require.h"

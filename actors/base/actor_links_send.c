@@ -3,7 +3,7 @@
 #include <poll.h>
 
 #include "actor_fault.h"
-#include "actor_links.h"
+#include "actor_links_private.h"
 #include "proto_clock.h"
 #include "proto_require.h"
 

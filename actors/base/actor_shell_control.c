@@ -1,0 +1,187 @@
+/* actor_shell_control.c - what the supervisor is told, and what other threads may ask. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "actor_log.h"
+#include "actor_shell_private.h"
+
+#define MS_NS UINT64_C(1000000)
+#define SECOND_NS UINT64_C(1000000000)
+
+enum {
+    POST_SLICE_MS = 50, /* how often a waiting producer looks whether the shell stops */
+    STATS_MS = 1000,
+    REPORT_MS = 50,          /* load progress is told at most this often */
+    CONTROL_WAIT_MS = 15000, /* for the supervisor's first answer */
+};
+
+/* ---- telling the supervisor ------------------------------------------------------------------ */
+
+void
+actor_shell_stats(const actor_shell_t *self, proto_stats_t *out)
+{
+    *out = (proto_stats_t){.messages_in = 0};
+    if (self->ops->stats != NULL) {
+        self->ops->stats(self->core, out);
+    }
+    const actor_links_counts_t *counts = &self->links->counts;
+    out->messages_in += counts->messages_in;
+    out->messages_out += counts->messages_out;
+    out->bytes_in += counts->bytes_in;
+    out->bytes_out += counts->bytes_out;
+    out->refused_in += counts->refused_in;
+    struct timespec cpu = {0, 0};
+    (void)clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu);
+    out->cpu_ns = (uint64_t)cpu.tv_sec * SECOND_NS + (uint64_t)cpu.tv_nsec;
+    out->record_dropped += actor_record_cut_count(self->record);
+    struct rusage usage;
+    if (getrusage(RUSAGE_SELF, &usage) == 0) {
+        out->resident_bytes = (uint64_t)usage.ru_maxrss * 1024;
+    }
+}
+
+void
+actor_shell_send_stats(actor_shell_t *self)
+{
+    if (self->control_up) {
+        proto_body_t body;
+        actor_shell_stats(self, &body.stats);
+        actor_links_send_body(self->links, ACTOR_PEER_CONTROL, PROTO_KIND_STATS, &body);
+    }
+}
+
+static void
+send_report(actor_shell_t *self)
+{
+    char detail[PROTO_TEXT_LEN_MAX];
+    pthread_mutex_lock(&self->mutex);
+    actor_shell_report_t *report = &self->report;
+    proto_body_t body = {.actor_state = {.state = report->state,
+                                         .done_bytes = report->done_bytes,
+                                         .total_bytes = report->total_bytes}};
+    memcpy(detail, report->detail, sizeof detail);
+    report->changed = false;
+    report->urgent = false;
+    atomic_store(&self->report_changed, false);
+    pthread_mutex_unlock(&self->mutex);
+    body.actor_state.detail = proto_text(detail);
+    actor_links_send_body(self->links, ACTOR_PEER_CONTROL, PROTO_KIND_ACTOR_STATE, &body);
+    self->report_next_ns = self->now_ns + REPORT_MS * MS_NS;
+}
+
+void
+actor_shell_service_control(actor_shell_t *self, uint64_t *wait_ns)
+{
+    if (!self->supervised) {
+        return;
+    }
+    uint64_t now_ns = self->now_ns;
+    if (!self->control_up) {
+        uint64_t until_ns = self->started_ns + CONTROL_WAIT_MS * MS_NS;
+        if (now_ns >= until_ns && self->links->failure == STATUS_OK) {
+            actor_log(ACTOR_LOG_ERROR, "actor.no_supervisor", 0, NULL,
+                      "the supervisor does not answer at its endpoint");
+            self->links->failure = STATUS_ERR_PEER_LOST;
+        }
+        actor_shell_lower(wait_ns, until_ns, now_ns);
+        return;
+    }
+    if (atomic_load(&self->report_changed)) {
+        pthread_mutex_lock(&self->mutex);
+        bool urgent = self->report.urgent;
+        pthread_mutex_unlock(&self->mutex);
+        if (urgent || now_ns >= self->report_next_ns) {
+            send_report(self);
+        } else {
+            actor_shell_lower(wait_ns, self->report_next_ns, now_ns);
+        }
+    }
+    if (now_ns >= self->stats_next_ns) {
+        actor_shell_send_stats(self);
+        self->stats_next_ns = now_ns + STATS_MS * MS_NS;
+    }
+    actor_shell_lower(wait_ns, self->stats_next_ns, now_ns);
+}
+
+void
+actor_shell_report(actor_shell_t *self, uint32_t state, uint64_t done_bytes, uint64_t total_bytes,
+                   const char *detail)
+{
+    pthread_mutex_lock(&self->mutex);
+    actor_shell_report_t *report = &self->report;
+    report->urgent = report->urgent || report->state != state;
+    report->changed = true;
+    report->state = state;
+    report->done_bytes = done_bytes;
+    report->total_bytes = total_bytes;
+    (void)snprintf(report->detail, sizeof report->detail, "%s", detail != NULL ? detail : "");
+    atomic_store(&self->report_changed, true);
+    pthread_mutex_unlock(&self->mutex);
+    actor_shell_wake(self);
+}
+
+/* ---- other threads --------------------------------------------------------------------------- */
+
+void
+actor_shell_wake(actor_shell_t *self)
+{
+    /* One write until the shell has looked; a second one would be a system call for nothing. */
+    if (!atomic_exchange(&self->woken, true)) {
+        uint64_t one = 1;
+        ssize_t written = write(self->wake_fd, &one, sizeof one);
+        (void)written; /* full means readable already */
+    }
+}
+
+void
+actor_shell_stop(actor_shell_t *self)
+{
+    atomic_store(&self->stop_asked, true);
+    actor_shell_wake(self);
+}
+
+void
+actor_shell_drain(actor_shell_t *self, uint64_t grace_ns)
+{
+    atomic_store(&self->drain_grace_ns, grace_ns);
+    atomic_store(&self->drain_asked, true);
+    actor_shell_wake(self);
+}
+
+bool
+actor_shell_is_draining(const actor_shell_t *self)
+{
+    return self->draining;
+}
+
+proto_status_t
+actor_shell_post(actor_shell_t *self, proto_kind_t kind, uint64_t request, const proto_body_t *body)
+{
+    pthread_mutex_lock(&self->mutex);
+    proto_status_t status = STATUS_ERR_CANCELLED;
+    while (!atomic_load(&self->stop_asked)) {
+        status = actor_queue_push(self->posted, kind, request, body);
+        if (status != STATUS_FULL) {
+            break;
+        }
+        status = STATUS_ERR_CANCELLED;
+        struct timespec until;
+        (void)clock_gettime(CLOCK_MONOTONIC, &until);
+        until.tv_nsec += POST_SLICE_MS * (long)MS_NS;
+        until.tv_sec += until.tv_nsec / (long)SECOND_NS;
+        until.tv_nsec %= (long)SECOND_NS;
+        (void)pthread_cond_timedwait(&self->room, &self->mutex, &until);
+    }
+    if (status == STATUS_OK) {
+        atomic_fetch_add_explicit(&self->posted_len, 1, memory_order_release);
+    }
+    pthread_mutex_unlock(&self->mutex);
+    if (status == STATUS_OK) {
+        actor_shell_wake(self);
+    }
+    return status;
+}

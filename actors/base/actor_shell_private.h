@@ -1,0 +1,101 @@
+/* actor_shell_private.h - what the files of the shell share: its state and the parts of a round.
+ * For actor_shell*.c only. */
+#ifndef ACTOR_SHELL_PRIVATE_H
+#define ACTOR_SHELL_PRIVATE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "actor_links.h"
+#include "actor_queue.h"
+#include "actor_record.h"
+#include "actor_shell.h"
+#include "proto_clock.h"
+
+/* What the supervisor is told, written by any thread. */
+typedef struct {
+    uint32_t state;
+    uint64_t done_bytes;
+    uint64_t total_bytes;
+    char detail[PROTO_TEXT_LEN_MAX];
+    bool changed;
+    bool urgent; /* another state: not to be held back */
+} actor_shell_report_t;
+
+struct actor_shell {
+    /* Shared with other threads. */
+    pthread_mutex_t mutex; /* guards posted and report */
+    pthread_cond_t room;   /* posted has room again */
+    actor_queue_t *posted;
+    actor_shell_report_t report;
+    atomic_uint posted_len; /* may be looked at without the mutex */
+    atomic_bool report_changed;
+    atomic_bool woken; /* wake_fd is readable already */
+    atomic_bool stop_asked;
+    atomic_bool drain_asked;
+    atomic_uint_fast64_t drain_grace_ns;
+    int wake_fd;
+
+    /* The shell's thread only. */
+    const atomic_int *stop; /* lent; may be NULL */
+    const actor_core_ops_t *ops;
+    void *core;
+    char name[PROTO_NAME_SIZE_BYTES];
+    uint64_t epoch;
+    actor_local_fn local;
+    void *local_context;
+    bool supervised;
+    actor_links_t *links;
+    actor_outbox_t *outbox;
+    actor_queue_t *nested; /* injected while a step's messages went out */
+    actor_record_t *record;
+    proto_body_t queued_body; /* of the posted or nested message in work */
+    bool in_step;
+    bool wake_readable;      /* poll said so */
+    uint64_t now_ns;         /* never goes back */
+    uint64_t input_sequence; /* of the last input */
+    bool draining;
+    uint64_t drain_until_ns;
+    uint64_t started_ns;
+    uint64_t stats_next_ns;
+    uint64_t report_next_ns;
+    bool control_up;
+};
+
+/* Reads the clock; never goes back. */
+static inline uint64_t
+actor_shell_tick(actor_shell_t *self)
+{
+    uint64_t now_ns = proto_clock_monotonic_ns(proto_clock_system());
+    self->now_ns = now_ns > self->now_ns ? now_ns : self->now_ns;
+    return self->now_ns;
+}
+
+static inline void
+actor_shell_lower(uint64_t *wait_ns, uint64_t at_ns, uint64_t now_ns)
+{
+    uint64_t wait = at_ns > now_ns ? at_ns - now_ns : 0;
+    *wait_ns = wait < *wait_ns ? wait : *wait_ns;
+}
+
+/* ---- actor_shell_step.c ---------------------------------------------------------------------- */
+
+extern const actor_links_hooks_t actor_shell_hooks;
+
+/* Gives the core an input of the shell's own. */
+void actor_shell_step_own(actor_shell_t *self, proto_kind_t kind, uint64_t request,
+                          const proto_body_t *body);
+/* Gives it what was injected meanwhile. */
+void actor_shell_step_nested(actor_shell_t *self);
+void actor_shell_service_posted(actor_shell_t *self, uint32_t message_count_max);
+/* Gives a TIMER if the core's deadline has passed; lowers *wait_ns to the next one. */
+void actor_shell_service_timer(actor_shell_t *self, uint64_t *wait_ns);
+void actor_shell_begin_drain(actor_shell_t *self, uint64_t grace_ns);
+
+/* ---- actor_shell_control.c ------------------------------------------------------------------- */
+
+/* Tells the supervisor what is due; lowers *wait_ns. */
+void actor_shell_service_control(actor_shell_t *self, uint64_t *wait_ns);
+void actor_shell_send_stats(actor_shell_t *self);
+
+#endif

@@ -1,0 +1,99 @@
+/* actor_supervisor_private.h - what the files of the supervisor share: its state and the parts of
+ * a round.  For actor_supervisor*.c only. */
+#ifndef ACTOR_SUPERVISOR_PRIVATE_H
+#define ACTOR_SUPERVISOR_PRIVATE_H
+
+#include "actor_child.h"
+#include "actor_crash.h"
+#include "actor_restart.h"
+#include "actor_shell.h"
+#include "actor_supervisor.h"
+#include "actor_supervisor_core.h"
+#include "proto_clock.h"
+
+enum {
+    ACTOR_EXIT_INTERNAL = 70,  /* escalation, or a failure of our own */
+    ACTOR_EXIT_TEMPORARY = 75, /* no GPU, port busy */
+    ACTOR_EXIT_CONFIG = 78,
+
+    ACTOR_SUPERVISOR_ESCALATION_MS = 2000, /* grace when the node fails anyway */
+    ACTOR_SUPERVISOR_ENDPOINT_SIZE_BYTES = 256,
+};
+
+typedef struct {
+    const actor_supervisor_child_t *spec;
+    actor_process_t process;
+    actor_restart_t restart;
+    int ring_fd; /* -1 = none */
+    bool was_ready;
+    bool given_up; /* optional, and it ended too often */
+    uint32_t restart_count;
+    uint64_t started_ns;
+    uint64_t restart_at_ns; /* 0 = not waiting for a restart */
+    bool stop_sent;
+    uint64_t kill_at_ns; /* 0 = not */
+    bool killed;         /* by us, for being stuck or too slow to end */
+    pid_t last_pid;
+} actor_supervised_t;
+
+typedef enum { PHASE_RUNNING, PHASE_STOPPING, PHASE_DONE } actor_supervisor_phase_t;
+
+typedef struct {
+    const actor_supervisor_options_t *options;
+    actor_supervisor_core_t core;
+    actor_shell_t *shell;
+    actor_supervised_t children[ACTOR_SUPERVISOR_CHILD_COUNT_MAX];
+    uint32_t child_count;
+    char endpoint[ACTOR_SUPERVISOR_ENDPOINT_SIZE_BYTES];
+    char crash_dir[ACTOR_CRASH_PATH_SIZE_BYTES];  /* "" = no crash records */
+    char crash_path[ACTOR_CRASH_PATH_SIZE_BYTES]; /* the last one */
+    uint32_t crash_count;
+    bool run_dir_made;
+    int signal_fd;
+    uint64_t epoch_last;
+    actor_supervisor_phase_t phase;
+    int exit_code;
+    uint32_t stop_index; /* of the child that is being ended */
+    uint64_t grace_ns;
+    bool was_ready;
+    uint64_t progress_next_ns;
+    bool bar_shown;
+    uint64_t now_ns;
+    bool injected; /* since the shell's last round: it wants another before we sleep */
+} actor_supervisor_state_t;
+
+/* Reads the clock into now_ns. */
+static inline uint64_t
+actor_supervisor_tick(actor_supervisor_state_t *self)
+{
+    self->now_ns = proto_clock_monotonic_ns(proto_clock_system());
+    return self->now_ns;
+}
+
+static inline void
+actor_supervisor_lower(uint64_t *wait_ns, uint64_t at_ns, uint64_t now_ns)
+{
+    uint64_t wait = at_ns > now_ns ? at_ns - now_ns : 0;
+    *wait_ns = wait < *wait_ns ? wait : *wait_ns;
+}
+
+/* ---- actor_supervisor_children.c ------------------------------------------------------------- */
+
+MUST_CHECK proto_status_t actor_supervisor_make_ring(actor_supervisor_state_t *self,
+                                                     actor_supervised_t *child);
+MUST_CHECK proto_status_t actor_supervisor_start_child(actor_supervisor_state_t *self,
+                                                       uint32_t index);
+/* Begins the end of the node; the first reason counts. */
+void actor_supervisor_begin_stop(actor_supervisor_state_t *self, int exit_code, uint64_t grace_ns);
+void actor_supervisor_kill_all(actor_supervisor_state_t *self, const char *why);
+/* Ends the children one after the other; the phase is DONE when none is left. */
+void actor_supervisor_service_stop(actor_supervisor_state_t *self, uint64_t *wait_ns);
+/* Reads their lines, notices their ends, starts them again, kills what does not work. */
+void actor_supervisor_service_children(actor_supervisor_state_t *self, uint64_t *wait_ns);
+
+/* ---- actor_supervisor_progress.c ------------------------------------------------------------- */
+
+void actor_supervisor_clear_bar(actor_supervisor_state_t *self);
+void actor_supervisor_show_progress(actor_supervisor_state_t *self, uint64_t *wait_ns);
+
+#endif
