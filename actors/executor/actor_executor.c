@@ -1,7 +1,5 @@
 #include "actor_executor.h"
 
-#include <errno.h>
-#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -17,11 +15,8 @@ enum {
     EXIT_INTERNAL = 70,
     EXIT_TEMPORARY = 75,
     EXIT_CONFIG = 78,
-    FDS_MAX = 64,
-    POLL_MAX_MS = 250, /* a signal that came just before the poll is seen after this */
 };
 
-static const uint64_t DRAIN_NS = 60000000000u;
 static const uint64_t LINGER_NS = 500000000u;
 
 typedef struct {
@@ -218,42 +213,9 @@ open_shell(executor_t *self, const actor_executor_options_t *options)
                                    .supervisor_endpoint = options->supervisor_endpoint,
                                    .ring_fd = options->ring_fd,
                                    .local = on_local,
-                                   .local_context = self};
+                                   .local_context = self,
+                                   .stop = options->stop};
     return actor_shell_new(&shell, &self->shell);
-}
-
-/* As actor_shell_run(), with an eye on the stop flag. */
-static proto_status_t
-run_loop(executor_t *self, const actor_executor_options_t *options)
-{
-    int asked = 0;
-    for (;;) {
-        uint64_t wait_ns = 0;
-        proto_status_t status = actor_shell_service(self->shell, &wait_ns);
-        if (status != STATUS_OK) {
-            return status;
-        }
-        int stop = options->stop != NULL ? atomic_load(options->stop) : 0;
-        if (stop > asked) {
-            asked = stop;
-            if (stop >= ACTOR_EXECUTOR_QUIT) {
-                return STATUS_END;
-            }
-            actor_shell_drain(self->shell, DRAIN_NS);
-            continue;
-        }
-        if (wait_ns == 0) {
-            continue;
-        }
-        int fds[FDS_MAX];
-        struct pollfd polls[FDS_MAX];
-        uint32_t count = actor_shell_fds(self->shell, fds, FDS_MAX);
-        for (uint32_t i = 0; i < count; i++) {
-            polls[i] = (struct pollfd){.fd = fds[i], .events = POLLIN};
-        }
-        uint64_t wait_ms = wait_ns / 1000000u + 1;
-        (void)poll(polls, count, (int)(wait_ms < POLL_MAX_MS ? wait_ms : POLL_MAX_MS));
-    }
 }
 
 static int
@@ -304,7 +266,7 @@ actor_executor_run(const actor_executor_options_t *options)
     }
     status = actor_executor_device_start(self.device, self.shell);
     if (status == STATUS_OK) {
-        status = run_loop(&self, options);
+        status = actor_shell_run(self.shell);
     }
     if (self.is_failed) {
         status = self.failure;

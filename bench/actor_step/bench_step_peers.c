@@ -1,5 +1,4 @@
 #include <errno.h>
-#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -176,25 +175,6 @@ on_local(void *context, const actor_emission_t *emission)
     }
 }
 
-static void
-run_shell(actor_shell_t *shell, const atomic_int *stop)
-{
-    uint64_t wait_ns = 0;
-    while (atomic_load(stop) == 0 && actor_shell_service(shell, &wait_ns) == STATUS_OK) {
-        int fds[FDS_MAX];
-        struct pollfd polls[FDS_MAX];
-        if (wait_ns == 0) {
-            continue;
-        }
-        uint32_t count = actor_shell_fds(shell, fds, FDS_MAX);
-        for (uint32_t i = 0; i < count; i++) {
-            polls[i] = (struct pollfd){.fd = fds[i], .events = POLLIN};
-        }
-        uint64_t wait_ms = wait_ns / 1000000u + 1;
-        (void)poll(polls, count, (int)(wait_ms < 250 ? wait_ms : 250));
-    }
-}
-
 pid_t
 start_scheduler(const node_t *node, shared_t *shared)
 {
@@ -229,12 +209,15 @@ start_scheduler(const node_t *node, shared_t *shared)
                                            .links = links,
                                            .link_count = 2,
                                            .ring_fd = -1,
-                                           .local = on_local};
+                                           .local = on_local,
+                                           .stop = &shared->stop};
     actor_shell_t *shell = NULL;
     if (actor_shell_new(&options, &shell) != STATUS_OK) {
         die("cannot open the scheduler's shell");
     }
-    run_shell(shell, &shared->stop);
+    if (actor_shell_run(shell) != STATUS_OK) {
+        die("the scheduler's shell failed");
+    }
     actor_shell_destroy(&shell, 0);
     _exit(0);
 }
