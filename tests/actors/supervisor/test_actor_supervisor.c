@@ -94,14 +94,18 @@ on_state(void *context, const char *name, uint32_t state, const char *detail)
             seen.pids[index][seen.pid_counts[index]++] = (pid_t)atoi(detail + 4);
         }
     }
+    bool others = true; /* everybody was ready once */
+    for (uint32_t index = 0; index < seen.child_count; index++) {
+        others = others && seen.pid_counts[index] > 0;
+    }
+    if (seen.stop_after != 0 && seen.pid_counts[0] == seen.stop_after && others) {
+        actor_supervisor_ask_stop();
+    }
     if (strcmp(name, seen.children[0].name) != 0) {
         return;
     }
     if (seen.kill_first_with != 0 && seen.pid_counts[0] == 1) {
         (void)kill(seen.pids[0][0], seen.kill_first_with);
-    }
-    if (seen.stop_after != 0 && seen.pid_counts[0] == seen.stop_after) {
-        actor_supervisor_ask_stop();
     }
 }
 
