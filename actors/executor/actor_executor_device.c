@@ -337,11 +337,45 @@ actor_executor_device_new(const actor_executor_options_t *options, actor_executo
     return STATUS_OK;
 }
 
+/* The null device without a thread: what it is told is done when the call returns; the core hears
+ * of it when the messages of its present step are out. */
+static proto_status_t
+push_inline(actor_executor_device_t *self, const actor_emission_t *command)
+{
+    proto_status_t status =
+        proto_body_decode(command->kind, command->body, command->blob, &self->body, NULL);
+    if (status != STATUS_OK) {
+        return status;
+    }
+    if (command->kind == PROTO_KIND_SLOT_SETUP) {
+        return device_setup(self, &self->body.slot_setup);
+    }
+    if (command->kind == PROTO_KIND_DEVICE_RESET) {
+        status = device_reset(self);
+        device_info(self, &self->body.executor_info);
+        actor_shell_inject(self->shell, PROTO_KIND_DEVICE_READY, 0, &self->body);
+        return status;
+    }
+    require(command->kind == PROTO_KIND_STEP_LAUNCH);
+    status = device_launch(self, &self->body.step_launch);
+    if (status == STATUS_OK) {
+        status = device_collect(self, &self->body.step_done);
+    }
+    if (status == STATUS_OK) {
+        actor_shell_inject(self->shell, PROTO_KIND_STEP_DONE, 0, &self->body);
+    }
+    return status;
+}
+
 proto_status_t
 actor_executor_device_start(actor_executor_device_t *self, actor_shell_t *shell)
 {
     require(!self->is_started);
     self->shell = shell;
+    if (self->options->null_device && self->options->null.is_inline) {
+        proto_status_t status = device_open(self);
+        return status == STATUS_OK ? post_ready(self) : status;
+    }
     if (pthread_create(&self->thread, NULL, device_main, self) != 0) {
         return STATUS_ERR_IO;
     }
@@ -352,6 +386,9 @@ actor_executor_device_start(actor_executor_device_t *self, actor_shell_t *shell)
 proto_status_t
 actor_executor_device_push(actor_executor_device_t *self, const actor_emission_t *command)
 {
+    if (!self->is_started) {
+        return push_inline(self, command);
+    }
     struct timespec deadline;
     (void)clock_gettime(CLOCK_MONOTONIC, &deadline);
     deadline.tv_sec += PUSH_WAIT_S;

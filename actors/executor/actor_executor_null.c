@@ -114,7 +114,7 @@ actor_executor_null_new(const actor_executor_null_options_t *options, actor_exec
     set_default(&o->vocab_size, VOCAB_SIZE_DEFAULT);
     if (o->slot_count > PROTO_ROWS_MAX || o->model_len_max > PROTO_TOKENS_MAX ||
         o->step_tokens_max > PROTO_TOKENS_MAX || o->block_granularity > 65536 ||
-        o->vocab_size > 1 << 24) {
+        o->vocab_size > 1 << 24 || (o->is_inline && o->step_ns > 0)) {
         goto err;
     }
     uint64_t columns = (o->model_len_max + o->block_granularity - 1) / o->block_granularity;

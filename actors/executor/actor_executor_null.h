@@ -25,6 +25,7 @@ typedef struct {
     bool no_overlap;              /* no plan may wait behind the running one */
     uint64_t step_ns;             /* how long a step takes; 0 = it is done at once */
     const uint8_t *page_hash_key; /* PROTO_HASH_SIZE_BYTES; zeros */
+    bool is_inline;               /* no device thread: the shell's own runs it; step_ns must be 0 */
 } actor_executor_null_options_t;
 
 /* STATUS_ERR_CONFIG if a value is out of range.  The caller owns *out_p. */

@@ -2,13 +2,16 @@
  * shells with the null device, as a ratio to a bare DEALER/ROUTER round trip of 64 bytes on the
  * same kind of endpoint, taken in turns in one run.
  *
- *   bench_actor_step [--regime a|b] [--rounds N] [--quick] [--overlap] [--json FILE]
+ *   bench_actor_step [--regime a|b] [--rounds N] [--quick] [--overlap] [--device-thread] [--json
+ * FILE]
  *
  * Regime a: both processes (and both bare ones) on one core, the load on the other: what the
  * software costs; the goals are for it.  Regime b: one core each.
  *   step       from the scheduler's core having emitted a plan to its being given the result
  *   cores      the scheduler's core on the result, the executor's core on plan and STEP_DONE
- *   transport  step minus the executor's core; holds sockets, codec, shells, device thread
+ *   transport  step minus the executor's core: sockets, codec, both shells, and the null device,
+ *              which runs on the executor's own thread; --device-thread adds the hand-over to a
+ *              device thread and back, as with a real device
  * Exits with 1 if a goal is missed. */
 #include <signal.h>
 #include <stdio.h>
@@ -311,9 +314,11 @@ main(int argc, char **argv)
             rounds = 3;
         } else if (strcmp(argv[i], "--overlap") == 0) {
             node.overlap = true;
+        } else if (strcmp(argv[i], "--device-thread") == 0) {
+            node.device_thread = true;
         } else {
             (void)fprintf(stderr, "usage: bench_actor_step [--regime a|b] [--rounds N] [--quick] "
-                                  "[--overlap] [--json FILE]\n");
+                                  "[--overlap] [--device-thread] [--json FILE]\n");
             return 78;
         }
     }
@@ -328,10 +333,11 @@ main(int argc, char **argv)
     }
     static figures_t figures[CASES];
     bool is_good = true;
-    (void)printf("regime %s, overlap %s, %u rounds; us, p50 unless said\n"
+    (void)printf("regime %s, overlap %s, device %s, %u rounds; us, p50 unless said\n"
                  "batch        bare     step step p99 transport scheduler  executor    plan B "
                  " ratio (range) limit      syscalls switches\n",
-                 regime, node.overlap ? "on" : "off", rounds);
+                 regime, node.overlap ? "on" : "off", node.device_thread ? "thread" : "inline",
+                 rounds);
     for (uint32_t i = 0; i < CASES; i++) {
         run_case(&cases[i], node, rounds, &figures[i]);
         is_good = print_row(&cases[i], &figures[i]) && is_good;

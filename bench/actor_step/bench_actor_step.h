@@ -51,6 +51,7 @@ typedef struct {
     int executor_cpu;
     bool full_plans;
     bool overlap;
+    bool device_thread;
 } node_t;
 
 /* ---- processes (bench_step_peers.c) -----------------------------------------------------------

@@ -76,7 +76,8 @@ start_executor(const node_t *node, shared_t *shared)
                                         .null = {.slot_count = BATCH_MAX,
                                                  .model_len_max = 512,
                                                  .step_tokens_max = 16384,
-                                                 .no_overlap = !node->overlap},
+                                                 .no_overlap = !node->overlap,
+                                                 .is_inline = !node->device_thread},
                                         .on_input = on_executor_input,
                                         .on_input_context = shared};
     _exit(actor_executor_run(&options));
