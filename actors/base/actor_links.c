@@ -164,6 +164,7 @@ open_socket(actor_links_t *self, actor_link_t *link)
                                       .part_size_bytes_max = link->part_size_bytes_max};
     proto_status_t status = actor_socket_open(self->zmq_context, &options, &link->socket);
     link->look = true;
+    link->look_monitor = true;
     link->peer = ACTOR_PEER_NONE;
     link->hello_next_ns = 0;
     link->hello_count = 0;
@@ -233,6 +234,7 @@ actor_links_take_events(actor_links_t *self, uint32_t link_index)
 {
     actor_link_t *link = &self->links[link_index];
     actor_socket_event_t event;
+    link->look_monitor = false;
     while (link->socket.handle != NULL && actor_socket_event(&link->socket, &event) == STATUS_OK) {
         link->look = true;
         if (event == ACTOR_SOCKET_EVENT_CLOSED && link->bind) {
@@ -346,6 +348,8 @@ actor_links_service(actor_links_t *self, uint32_t message_count_max, uint64_t *w
         if (link->in_use && link->look && link->socket.handle != NULL) {
             /* Messages first: what a peer said before it died still counts. */
             actor_links_receive(self, index, message_count_max);
+        }
+        if (link->in_use && link->look_monitor && self->failure == STATUS_OK) {
             actor_links_take_events(self, index);
         }
         if (self->failure != STATUS_OK) {
@@ -406,9 +410,10 @@ actor_links_readable(actor_links_t *self, int fd)
 {
     for (uint32_t index = 0; index <= ACTOR_LINK_COUNT_MAX; index++) {
         actor_link_t *link = &self->links[index];
-        if (link->in_use && (link->socket.fd == fd || link->socket.monitor_fd == fd)) {
-            link->look = true;
-        }
+        /* The end of a connection wakes only the monitor; look for messages that came before. */
+        bool monitor = link->in_use && link->socket.monitor_fd == fd;
+        link->look = link->look || monitor || (link->in_use && link->socket.fd == fd);
+        link->look_monitor = link->look_monitor || monitor;
     }
 }
 
@@ -417,6 +422,7 @@ actor_links_readable_all(actor_links_t *self)
 {
     for (uint32_t index = 0; index <= ACTOR_LINK_COUNT_MAX; index++) {
         self->links[index].look = self->links[index].in_use;
+        self->links[index].look_monitor = self->links[index].in_use;
     }
 }
 

@@ -63,6 +63,7 @@ typedef struct {
     size_t part_size_bytes_max;
     actor_socket_t socket;
     bool look;              /* something may be readable without a new wake-up */
+    bool look_monitor;      /* and so may a connection event */
     uint32_t peer;          /* of a DEALER that is up; ACTOR_PEER_NONE otherwise */
     bool reopen;            /* of a DEALER: at the next safe point */
     uint64_t open_at_ns;    /* of a DEALER whose opening failed */
