@@ -177,7 +177,7 @@ try_damaged(const proto_message_t *message, const uint8_t *bytes)
 /* One damaged byte anywhere: refused, or decoded to values that are all within their limits. */
 START_TEST(no_flipped_byte_gives_a_value_out_of_range)
 {
-    maker_t *maker = maker_new(maker_seed("flips"), 40);
+    maker_t *maker = maker_new(maker_seed("flips"), 12);
     uint32_t count = 0;
     const proto_message_t *messages = proto_message_all(&count);
     for (uint32_t index = 0; index < count; index++) {
