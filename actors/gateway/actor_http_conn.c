@@ -43,6 +43,15 @@ on_body(http_parser *parser, const char *bytes, size_t size_bytes)
     return self->body.failed ? 1 : 0;
 }
 
+/* There is no other protocol here: an offer to upgrade is ignored, as HTTP allows, and the bytes
+ * that follow stay HTTP. */
+static int
+on_headers_complete(http_parser *parser)
+{
+    parser->upgrade = 0;
+    return 0;
+}
+
 static int
 on_message_complete(http_parser *parser)
 {
@@ -55,6 +64,7 @@ void
 actor_http_parser_init(http_parser_settings *settings)
 {
     http_parser_settings_init(settings);
+    settings->on_headers_complete = on_headers_complete;
     settings->on_body = on_body;
     settings->on_message_complete = on_message_complete;
 }

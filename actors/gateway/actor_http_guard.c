@@ -211,9 +211,6 @@ take_field(fields_t *fields, slice_t name, slice_t value)
         out->expect_continue = !out->http10;
     } else if (slice_is(name, "connection")) {
         return take_connection(fields, value);
-    } else if (slice_is(name, "upgrade")) {
-        *fields->reason = "no protocol to upgrade to";
-        return 501;
     } else if (slice_is(name, "x-request-id")) {
         bool ok = actor_http_guard_id_ok(value.data, value.size_bytes);
         out->request_id = ok ? value.data : NULL;

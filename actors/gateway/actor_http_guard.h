@@ -40,7 +40,7 @@ typedef struct {
 long actor_http_guard_find_end(const char *bytes, size_t size_bytes, size_t *scanned);
 
 /* Checks a whole head and reads it.  Returns 0, or the HTTP status to refuse it with: 400, 413,
- * 414, 415, 417, 431, 501, 505; *reason is a static sentence then. */
+ * 414, 415, 417, 431, 505; *reason is a static sentence then. */
 int actor_http_guard_head(const char *bytes, size_t size_bytes, actor_http_head_t *out,
                           const char **reason);
 

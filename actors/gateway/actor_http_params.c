@@ -476,6 +476,10 @@ check_together(actor_http_params_t *self, const actor_http_params_limits_t *limi
                              missing);
         return false;
     }
+    if (self->prompt_count > 0 && self->message_count > 0) {
+        actor_http_error_set(error, "messages", "", "Give either prompt or messages, not both.");
+        return false;
+    }
     if ((uint64_t)self->n * self->prompt_count > ACTOR_HTTP_CHOICE_COUNT_MAX) {
         actor_http_error_set(error, "n", "", "n times the number of prompts must be at most %d.",
                              ACTOR_HTTP_CHOICE_COUNT_MAX);

@@ -17,6 +17,15 @@ enum { WAIT_NS_5S = 5 };
 
 fixture_t fixture;
 
+/* gcc says it with macros, clang with a question. */
+#ifdef __has_feature
+#if __has_feature(thread_sanitizer)
+#define __SANITIZE_THREAD__ 1
+#elif __has_feature(address_sanitizer)
+#define __SANITIZE_ADDRESS__ 1
+#endif
+#endif
+
 #ifdef __SANITIZE_THREAD__
 /* libzmq and libevent are not instrumented: what they do inside looks like races. */
 const char *__tsan_default_options(void);
@@ -62,10 +71,67 @@ fixture_setup(void)
     };
 }
 
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+/* Every allocation of the gateway's own thread is counted. */
+void *__libc_malloc(size_t size_bytes);
+void *__libc_calloc(size_t count, size_t size_bytes);
+void *__libc_realloc(void *memory, size_t size_bytes);
+
+static _Thread_local bool counted;
+static atomic_uint allocations;
+
+void *
+malloc(size_t size_bytes)
+{
+    atomic_fetch_add(&allocations, counted ? 1 : 0);
+    return __libc_malloc(size_bytes);
+}
+
+void *
+calloc(size_t count, size_t size_bytes)
+{
+    atomic_fetch_add(&allocations, counted ? 1 : 0);
+    return __libc_calloc(count, size_bytes);
+}
+
+void *
+realloc(void *memory, size_t size_bytes)
+{
+    atomic_fetch_add(&allocations, counted ? 1 : 0);
+    return __libc_realloc(memory, size_bytes);
+}
+
+bool
+fixture_allocations(uint32_t *count)
+{
+    *count = atomic_load(&allocations);
+    return true;
+}
+
+static void
+count_this_thread(void)
+{
+    counted = true;
+}
+#else
+bool
+fixture_allocations(uint32_t *count)
+{
+    *count = 0;
+    return false;
+}
+
+static void
+count_this_thread(void)
+{
+}
+#endif
+
 static void *
 run(void *argument)
 {
     (void)argument;
+    count_this_thread();
     fixture.exit_code = actor_gateway_run(&fixture.options);
     return NULL;
 }

@@ -33,6 +33,8 @@ void fixture_post(const char *path, const char *json, http_reply_t *reply);
 void fixture_get(const char *path, http_reply_t *reply);
 /* Looks at the fake scheduler until `done` says so; false after 5 s. */
 bool fixture_wait_seen(bool (*done)(const fake_seen_t *seen));
+/* Allocations of the gateway's thread so far; false where they cannot be counted. */
+bool fixture_allocations(uint32_t *count);
 /* The gateway's log so far; owned by the fixture. */
 const char *fixture_log(void);
 

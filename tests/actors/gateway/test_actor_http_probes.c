@@ -93,8 +93,6 @@ static const struct {
      BYTES("POST /v1/other HTTP/1.1\r\nHost: a\r\nContent-Length: 14\r\n\r\n" BODY), 404},
     {"unknown expectation",
      BYTES(POST "Host: a\r\nExpect: magic\r\nContent-Length: 14\r\n\r\n" BODY), 417},
-    {"upgrade",
-     BYTES("GET /health HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n"), 501},
 };
 
 START_TEST(hostile_requests_are_refused_and_closed)
@@ -322,6 +320,16 @@ START_TEST(head_and_options_are_sane)
     ck_assert_int_eq(reply.status, 405);
     ck_assert_str_eq(http_reply_header(&reply, "Allow"), "GET, HEAD, OPTIONS");
     http_reply_free(&reply);
+    /* Clients that would like HTTP/2 get HTTP/1.1. */
+    http_client_puts(&client, "GET /health HTTP/1.1\r\nHost: a\r\nConnection: Upgrade, "
+                              "HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n"
+                              "\r\nPOST /v1/completions HTTP/1.1\r\nHost: a\r\nConnection: "
+                              "upgrade\r\nUpgrade: h2c\r\nContent-Length: 14\r\n\r\n" BODY);
+    for (int at = 0; at < 2; at++) {
+        http_client_read(&client, &reply, false);
+        ck_assert_int_eq(reply.status, 200);
+        http_reply_free(&reply);
+    }
     /* Expect: 100-continue is answered before the body is sent. */
     http_client_puts(&client, POST "Host: a\r\nExpect: 100-continue\r\nContent-Length: 14\r\n\r\n");
     http_client_read(&client, &reply, false);

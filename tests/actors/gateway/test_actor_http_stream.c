@@ -554,6 +554,53 @@ START_TEST(sixteen_streams_at_once_are_whole)
 }
 END_TEST
 
+/* Reads `count` events of each stream. */
+static void
+read_events(http_client_t *clients, int client_count, int count)
+{
+    for (int at = 0; at < client_count; at++) {
+        for (int event = 0; event < count; event++) {
+            ck_assert(http_client_wait_for(&clients[at], "data: {"));
+            char *found = memmem(clients[at].bytes, clients[at].size_bytes, "data: {", 7);
+            size_t used = (size_t)(found - clients[at].bytes) + 7;
+            memmove(clients[at].bytes, found + 7, clients[at].size_bytes - used);
+            clients[at].size_bytes -= used;
+        }
+    }
+}
+
+/* No allocation in the decode loop: streams in their stride, with stops to look for. */
+START_TEST(a_stream_in_its_stride_allocates_nothing)
+{
+    uint32_t before = 0;
+    if (!fixture_allocations(&before)) {
+        return;
+    }
+    fixture.script.endless = true;
+    fixture.script.step_ns = 1000000;
+    fixture_start();
+    http_client_t clients[4];
+    for (int at = 0; at < 4; at++) {
+        http_client_open(&clients[at], fixture.port);
+        http_client_post(&clients[at], at % 2 == 0 ? "/v1/completions" : "/v1/chat/completions",
+                         at % 2 == 0 ? "{\"prompt\":\"a\",\"max_tokens\":3000,\"n\":2,\"stream\":"
+                                       "true,\"stop\":[\"world?\"]}"
+                                     : "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],"
+                                       "\"max_tokens\":3000,\"stream\":true,\"logprobs\":true}");
+    }
+    read_events(clients, 4, 300); /* warm-up: buffers reach their size */
+    ck_assert(fixture_allocations(&before));
+    ck_assert_uint_gt(before, 100); /* they are counted at all */
+    read_events(clients, 4, 300);
+    uint32_t after = 0;
+    ck_assert(fixture_allocations(&after));
+    ck_assert_msg(after == before, "%u allocations in 1200 events", after - before);
+    for (int at = 0; at < 4; at++) {
+        http_client_close(&clients[at]);
+    }
+}
+END_TEST
+
 TCase *
 stream_cases(void)
 {
@@ -575,5 +622,6 @@ stream_cases(void)
     tcase_add_test(tcase, a_waiting_stream_gets_comments);
     tcase_add_test(tcase, a_clients_deadline_is_kept);
     tcase_add_test(tcase, sixteen_streams_at_once_are_whole);
+    tcase_add_test(tcase, a_stream_in_its_stride_allocates_nothing);
     return tcase;
 }
