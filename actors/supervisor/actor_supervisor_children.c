@@ -170,6 +170,7 @@ actor_supervisor_service_stop(actor_supervisor_state_t *self, uint64_t *wait_ns)
 static void
 dump_ring(actor_supervisor_state_t *self, actor_supervised_t *child, uint64_t epoch)
 {
+    self->crash_path[0] = '\0';
     if (child->ring_fd < 0 || self->crash_dir[0] == '\0' || self->crash_count >= CRASH_COUNT_MAX) {
         return;
     }
@@ -183,7 +184,7 @@ dump_ring(actor_supervisor_state_t *self, actor_supervised_t *child, uint64_t ep
                   "the last messages of %s are in %s", child->spec->name, self->crash_path);
         return;
     }
-    self->crash_path[0] = '\0';
+    self->crash_path[0] = '\0'; /* begun, not finished */
     if (status != STATUS_END) {
         actor_log(ACTOR_LOG_WARN, "supervisor.crash_record", 0, NULL,
                   "no crash record of %s in '%s': %s", child->spec->name, self->crash_dir,
@@ -212,7 +213,9 @@ plan_restart(actor_supervisor_state_t *self, actor_supervised_t *child)
 {
     uint64_t wait_ns = 0;
     int code = fatal_code(child);
-    bool allowed = code == 0 && actor_restart_allow(&child->restart, self->now_ns, &wait_ns);
+    bool hopeless = child->spec->optional && child->process.exit_code == ACTOR_EXIT_CONFIG;
+    bool allowed =
+        code == 0 && !hopeless && actor_restart_allow(&child->restart, self->now_ns, &wait_ns);
     if (allowed) {
         child->restart_at_ns = self->now_ns + wait_ns;
         actor_log(ACTOR_LOG_INFO, "supervisor.restart", 0,
@@ -224,8 +227,7 @@ plan_restart(actor_supervisor_state_t *self, actor_supervised_t *child)
     if (child->spec->optional) {
         child->given_up = true;
         actor_log(ACTOR_LOG_WARN, "supervisor.given_up", 0, NULL,
-                  "%s ended too often and stays down; the node goes on without it",
-                  child->spec->name);
+                  "%s stays down; the node goes on without it", child->spec->name);
         return;
     }
     if (code == 0) {
