@@ -136,17 +136,21 @@ apply_patches(run_executor_t *self, const proto_step_launch_t *launch)
 }
 
 static proto_status_t
+check_clears(const run_executor_t *self, const proto_step_launch_t *launch)
+{
+    if (launch->clear_groups.count != launch->clear_blocks.count) {
+        return STATUS_ERR_INVALID;
+    }
+    return launch->clear_blocks.count > self->buffers.options.clear_count_max ? STATUS_ERR_TOO_LARGE
+                                                                              : STATUS_OK;
+}
+
+static void
 launch_clears(run_executor_t *self, const proto_step_launch_t *launch, run_stage_t *stage)
 {
     uint32_t count = launch->clear_blocks.count;
-    if (launch->clear_groups.count != count) {
-        return STATUS_ERR_INVALID;
-    }
-    if (count > self->buffers.options.clear_count_max) {
-        return STATUS_ERR_TOO_LARGE;
-    }
     if (count == 0) {
-        return STATUS_OK;
+        return;
     }
     for (uint32_t i = 0; i < count; i++) {
         stage->clear_groups[i] = launch->clear_groups.data[i];
@@ -160,7 +164,6 @@ launch_clears(run_executor_t *self, const proto_step_launch_t *launch, run_stage
         .count = count,
     };
     device_ops(self->device)->page_zero(self->stream, &args);
-    return STATUS_OK;
 }
 
 /* Which output each row gets its token from, and how many logprobs it wants: both as they are now,
@@ -213,12 +216,10 @@ launch_step(run_executor_t *self, const proto_step_launch_t *launch, run_stage_t
             run_flight_t *flight)
 {
     proto_status_t status = device_event_record(flight->started, self->stream);
-    if (status == STATUS_OK) {
-        status = launch_clears(self, launch, stage);
-    }
     if (status != STATUS_OK) {
         return status;
     }
+    launch_clears(self, launch, stage);
     run_batch_t batch = {.stage = stage, .launch = launch};
     batch.tables =
         run_buffers_upload_tables(&self->buffers, stage, self->tables, flight->row_count);
@@ -261,7 +262,10 @@ run_executor_launch(run_executor_t *self, const proto_step_launch_t *launch)
     if (launch->width > 1) {
         return STATUS_ERR_INVALID;
     }
-    proto_status_t status = run_forward_step_stage(self->runner, launch, stage);
+    proto_status_t status = check_clears(self, launch);
+    if (status == STATUS_OK) {
+        status = run_forward_step_stage(self->runner, launch, stage);
+    }
     if (status == STATUS_OK) {
         status = apply_patches(self, launch);
     }
