@@ -94,7 +94,7 @@ actor_fault_arm(const char *specification)
         return STATUS_ERR_CONFIG;
     }
     (void)snprintf(text, sizeof text, "%s", specification);
-    point_t parsed[POINT_COUNT_MAX];
+    point_t parsed[POINT_COUNT_MAX] = {{.nth = 0}};
     uint32_t count = 0;
     char *rest = NULL;
     for (char *item = strtok_r(text, ",", &rest); item != NULL; item = strtok_r(NULL, ",", &rest)) {

@@ -143,7 +143,7 @@ check_hello(actor_links_t *self, actor_link_t *link, proto_bytes_t routing_id,
     char got[64];
     if (hello->version_max < PROTO_SCHEMA_VERSION_MIN ||
         hello->version_min > PROTO_SCHEMA_VERSION || hello->version_min > hello->version_max) {
-        (void)snprintf(expected, sizeof expected, "%u..%u", PROTO_SCHEMA_VERSION_MIN,
+        (void)snprintf(expected, sizeof expected, "%d..%d", PROTO_SCHEMA_VERSION_MIN,
                        PROTO_SCHEMA_VERSION);
         (void)snprintf(got, sizeof got, "%u..%u", hello->version_min, hello->version_max);
         refuse(self, link, routing_id, hello->name, STATUS_ERR_VERSION,

@@ -175,31 +175,55 @@ START_TEST(own_pause_is_no_silence_of_others)
 }
 END_TEST
 
-/* A restarted connector with a higher epoch is a new peer.  All its processes are forked before
- * there is a socket, and wait for their turn. */
-START_TEST(restarted_connector_is_a_new_peer)
+enum { LIVES = 4 };
+
+static pid_t lives[LIVES];
+static int gates[LIVES][2];
+
+/* Forks all lives of a peer before there is a socket; each waits for its turn. */
+static void
+fork_lives(bool bind)
 {
-    enum { LIVES = 4 };
-    pid_t pids[LIVES];
-    int gates[LIVES][2];
     (void)snprintf(endpoint, sizeof endpoint, "%s", test_endpoint("peers"));
     for (uint32_t life = 0; life < LIVES; life++) {
         static peer_t peer;
         ck_assert_int_eq(pipe(gates[life]), 0);
-        peer = (peer_t){false, 5 + life, NULL, gates[life][0]};
-        pids[life] = test_fork(run_peer, &peer);
+        peer = (peer_t){bind, 5 + life, NULL, gates[life][0]};
+        lives[life] = test_fork(run_peer, &peer);
     }
     ck_assert_int_eq(write(gates[0][1], "x", 1), 1);
-    start_shell(true);
+}
+
+static void
+live_through(bool bind)
+{
+    fork_lives(bind);
+    start_shell(!bind);
     for (uint32_t life = 1; life < LIVES; life++) {
-        ck_assert_int_eq(kill(pids[life - 1], SIGKILL), 0);
-        ck_assert_int_eq(waitpid(pids[life - 1], NULL, 0), pids[life - 1]);
+        ck_assert_int_eq(kill(lives[life - 1], SIGKILL), 0);
+        ck_assert_int_eq(waitpid(lives[life - 1], NULL, 0), lives[life - 1]);
         ck_assert_int_eq(write(gates[life][1], "x", 1), 1);
         TEST_PUMP_UNTIL(test_core_count(&core, PROTO_KIND_PEER_UP) == life + 1, 3000);
         ck_assert_uint_eq(test_core_last(&core, PROTO_KIND_PEER_UP)->epoch, 5 + life);
         ck_assert_uint_eq(test_core_count(&core, PROTO_KIND_PEER_DOWN), life);
+        proto_body_t body = {.finish = {.token_index = life}};
+        actor_shell_inject(shell, PROTO_KIND_FINISH, life, &body);
+        TEST_PUMP_UNTIL(test_core_count(&core, PROTO_KIND_FINISHED) == life, 2000);
     }
-    end(pids[LIVES - 1]);
+    end(lives[LIVES - 1]);
+}
+
+/* A restarted peer with a higher epoch is a new one, whichever side it is. */
+START_TEST(restarted_connector_is_a_new_peer)
+{
+    live_through(false);
+}
+END_TEST
+
+/* It binds again where its predecessor left a socket file behind. */
+START_TEST(restarted_binder_is_a_new_peer)
+{
+    live_through(true);
 }
 END_TEST
 
@@ -289,6 +313,7 @@ main(void)
     tcase_add_test(test, short_pause_is_forgiven);
     tcase_add_test(test, own_pause_is_no_silence_of_others);
     tcase_add_test(test, restarted_connector_is_a_new_peer);
+    tcase_add_test(test, restarted_binder_is_a_new_peer);
     tcase_add_test(test, lost_message_is_noticed);
     tcase_add_test(test, fault_point_kills_before_the_answer);
     tcase_add_test(test, loss_of_a_required_link_ends_the_actor);
