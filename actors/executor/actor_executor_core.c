@@ -480,8 +480,11 @@ outbox_size(const actor_executor_core_options_t *limits)
 {
     size_t slots = limits->slot_count_max;
     size_t setups = slots * ((size_t)limits->model_len_max * 4 + SAMPLING_SIZE_MAX);
-    size_t patches = PROTO_BLOCKS_MAX * (size_t)(4 + 1 + 4 + 4 + 4);
-    size_t clears = PROTO_BLOCKS_MAX * (size_t)(4 + 1);
+    /* Cells of all tables: at most one column a token in each group. */
+    size_t cells = (slots + 1) * ((size_t)limits->model_len_max + 15) * PROTO_GROUPS_MAX;
+    cells = cells < CELLS_MAX ? cells : CELLS_MAX;
+    size_t patches = 2 * cells * (4 + 1 + 4 + 4 + 4);
+    size_t clears = cells * (4 + 1);
     size_t rows = slots * (5 * 4 + 1) + (size_t)limits->step_tokens_max * 4;
     size_t result = slots * (size_t)(3 + 16 * 4 + 16 * LOGPROB_WIDTH_MAX * 8);
     result += (2 * slots + limits->step_tokens_max) * (size_t)(PROTO_HASH_SIZE_BYTES + 8);

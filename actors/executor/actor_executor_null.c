@@ -195,7 +195,9 @@ actor_executor_null_slot_setup(actor_executor_null_t *self, const proto_slot_set
     slot->stop_count = 0;
     if (proto_sampling_decode(setup->sampling, &sampling, NULL) == STATUS_OK) {
         slot->stop_count = (uint32_t)(sampling.stop_ids.size_bytes / sizeof(int32_t));
-        memcpy(slot->stop_ids, sampling.stop_ids.data, slot->stop_count * sizeof(int32_t));
+        if (slot->stop_count > 0) {
+            memcpy(slot->stop_ids, sampling.stop_ids.data, slot->stop_count * sizeof(int32_t));
+        }
     }
     /* What an extend finds in the cache: it may begin behind any of these. */
     for (uint32_t i = 0; i < setup->tokens.count; i++) {

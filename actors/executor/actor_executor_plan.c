@@ -129,13 +129,9 @@ check_budget(check_t *check)
         return refuse(check, PROTO_RULE_BUDGET, 0, "%u patches of %u blocks, limit %u",
                       plan->patch_slots.count, plan->patch_blocks.count, cells);
     }
-    uint64_t blocks = 0;
-    for (uint32_t g = 0; g < self->group_count; g++) {
-        blocks += self->groups[g].block_count;
-    }
-    if (plan->clear_blocks.count > blocks) {
-        return refuse(check, PROTO_RULE_BUDGET, 0, "%u clears, limit %llu",
-                      plan->clear_blocks.count, (unsigned long long)blocks);
+    if (plan->clear_blocks.count > cells) {
+        return refuse(check, PROTO_RULE_BUDGET, 0, "%u clears, limit %u", plan->clear_blocks.count,
+                      cells);
     }
     return true;
 }

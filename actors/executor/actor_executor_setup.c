@@ -3,8 +3,6 @@
 
 #include "actor_executor_state.h"
 
-enum { CELLS_MAX = PROTO_BLOCKS_MAX / 4 };
-
 static proto_text_t
 keep_text(char *room, proto_text_t text)
 {

@@ -20,6 +20,7 @@ enum {
     FLIGHTS_MAX = 2,           /* steps at the device: one runs, one waits */
     RESETS_MAX = 2,            /* DEVICE_RESETs under way; beyond it plans are refused */
     LOGPROB_WIDTH_MAX = PROTO_LOGPROBS_MAX + 1,
+    CELLS_MAX = PROTO_BLOCKS_MAX / 4, /* of all tables: a launch must fit a blob */
 };
 
 /* A request in its slot.  "Upper" figures count what steps in flight may still add. */

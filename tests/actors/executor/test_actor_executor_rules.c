@@ -475,13 +475,14 @@ END_TEST
 
 START_TEST(patches_and_clears_are_bounded)
 {
+    enum { CELLS = (FIXTURE_SLOTS + 1) * FIXTURE_LEN_MAX / FIXTURE_PAGE };
     static uint32_t many[4096];
     static uint8_t groups[4096];
     start_one(1, 0);
-    plan.plan.clear_groups = (proto_column_u8_t){groups, FIXTURE_PARENTS + 1};
-    plan.plan.clear_blocks = (proto_column_u32_t){many, FIXTURE_PARENTS + 1};
+    plan.plan.clear_groups = (proto_column_u8_t){groups, CELLS + 1};
+    plan.plan.clear_blocks = (proto_column_u32_t){many, CELLS + 1};
     refuse(PROTO_RULE_BUDGET, 0);
-    uint32_t cells = (FIXTURE_SLOTS + 1) * FIXTURE_LEN_MAX / FIXTURE_PAGE;
+    uint32_t cells = CELLS;
     plan_begin(&plan, 2, 0);
     plan.plan.patch_slots = (proto_column_u32_t){many, cells + 1};
     plan.plan.patch_groups = (proto_column_u8_t){groups, cells + 1};
