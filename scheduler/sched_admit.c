@@ -252,7 +252,12 @@ is_available(sched_core_t *self, sched_entry_t *entry, const demand_t *demand)
             sched_block_t block = sched_block(self, g, self->scratch[group->column_offset + c]);
             pinned += sched_pool_state(self->pool, block) == SCHED_BLOCK_CACHED ? 1 : 0;
         }
-        uint32_t needed = columns_wanted(self, g, demand) - hit_end + lookahead_blocks(self, g);
+        /* A sliding group takes less at first than it will hold later. */
+        uint32_t hits = hit_end - hit_begin;
+        uint32_t held = sched_columns_needed(self, g, demand->cover);
+        uint32_t wanted = columns_wanted(self, g, demand) - hit_end;
+        wanted = held > hits && held - hits > wanted ? held - hits : wanted;
+        uint32_t needed = wanted + lookahead_blocks(self, g);
         uint32_t available = sched_pool_available(self->pool, g) - pinned;
         if (needed > available) {
             entry->needed = needed;

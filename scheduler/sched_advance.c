@@ -164,6 +164,7 @@ on_result(sched_core_t *self, const proto_step_result_t *result, sched_rows_t *r
     for (uint32_t i = 0; i < step->release_count; i++) {
         sched_list_add(self, &self->free_slots, step->releases[i]);
     }
+    uint64_t generated = self->figures.generation_tokens;
     learn_hashes(self, step, result);
     learn_cost(self, step, result);
     for (uint32_t r = 0; r < step->row_count; r++) {
@@ -175,6 +176,7 @@ on_result(sched_core_t *self, const proto_step_result_t *result, sched_rows_t *r
             self->figures.zombie_rows++;
         }
     }
+    self->retraction_run = generated == self->figures.generation_tokens ? self->retraction_run : 0;
     sched_fold(self, result->step);
     sched_fold(self, self->figures.generation_tokens);
     *rows = (sched_rows_t){

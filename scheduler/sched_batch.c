@@ -3,6 +3,8 @@
 
 #include "sched_internal.h"
 
+enum { RETRACTION_RUN_MAX = 16 };
+
 static bool
 has_budget(const sched_core_t *self)
 {
@@ -202,7 +204,7 @@ add_extends(sched_core_t *self, uint64_t now_ns)
         }
         i += self->prefilling.count == count ? 1 : 0;
     }
-    if (self->growth_failed || incomplete) {
+    if (self->growth_failed || self->only_running || incomplete) {
         return; /* what runs comes before what waits */
     }
     if (add_retracted(self, &incomplete) && !incomplete) {
@@ -460,6 +462,24 @@ count_stall(sched_core_t *self, uint64_t now_ns)
     }
 }
 
+/* Takes the blocks of a victim.  Retractions that never lead to a token would go on for ever: then
+ * the victim ends. */
+static bool
+make_room(sched_core_t *self)
+{
+    if (!sched_retract_victim(self)) {
+        return false;
+    }
+    if (++self->retraction_run > 4 * self->slot_count + RETRACTION_RUN_MAX) {
+        self->retraction_run = 0;
+        self->figures.stalls++;
+        uint32_t victim = self->retracted.items[self->retracted.count - 1];
+        sched_end(self, self->slots[victim].entry, PROTO_FINISH_ERROR, STATUS_ERR_INTERNAL,
+                  "stalled");
+    }
+    return true;
+}
+
 static bool
 has_work(const sched_core_t *self)
 {
@@ -480,11 +500,13 @@ sched_core_next_plan(sched_core_t *self, uint64_t now_ns, proto_plan_t *out)
     add_rows(self, now_ns);
     uint32_t row_count = self->plan.extend_count + self->plan.decode_count;
     while (row_count == 0 && self->step_in_flight == 0 && self->growth_failed) {
-        if (!sched_retract_victim(self)) {
+        if (!make_room(self)) {
             break;
         }
         self->growth_failed = false;
+        self->only_running = self->decoding.count + self->prefilling.count > 0;
         add_rows(self, now_ns);
+        self->only_running = false;
         row_count = self->plan.extend_count + self->plan.decode_count;
     }
     bool releases_only = row_count == 0 && self->releasing.count > 0 && self->step_in_flight == 0;

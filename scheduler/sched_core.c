@@ -160,21 +160,28 @@ cover_max_of(const sched_core_t *self, uint32_t prompt_length, uint32_t generati
     return tokens < self->model_len_max ? (uint32_t)tokens : self->model_len_max;
 }
 
+uint32_t
+sched_columns_needed(const sched_core_t *self, uint32_t g, uint32_t token_count)
+{
+    const sched_group_t *group = &self->groups[g];
+    uint64_t columns = sched_divide_up(token_count, group->granularity);
+    if (group->kind == 1) {
+        /* The window, what the steps in flight add before it moves, and a column cut by its end. */
+        uint64_t live = (uint64_t)group->window +
+                        (uint64_t)self->step_count_max * (self->step_tokens_max + self->width);
+        uint64_t most = (live + group->granularity - 1) / group->granularity + 1;
+        columns = columns < most ? columns : most;
+    }
+    return (uint32_t)columns;
+}
+
 uint64_t
 sched_parents_needed(const sched_core_t *self, uint32_t token_count)
 {
     uint64_t parents = 0;
     for (uint32_t g = 0; g < self->group_count; g++) {
-        const sched_group_t *group = &self->groups[g];
-        uint64_t columns = sched_divide_up(token_count, group->granularity);
-        if (group->kind == 1) {
-            /* The window, a chunk before it slides, and one column that is cut by each end. */
-            uint64_t live = (uint64_t)group->window + self->step_tokens_max +
-                            self->width * self->step_count_max;
-            uint64_t most = (live + group->granularity - 1) / group->granularity + 1;
-            columns = columns < most ? columns : most;
-        }
-        parents += (columns + group->packing - 1) / group->packing;
+        parents +=
+            sched_divide_up(sched_columns_needed(self, g, token_count), self->groups[g].packing);
     }
     return parents;
 }

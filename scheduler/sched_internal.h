@@ -242,9 +242,11 @@ struct sched_core {
     sched_admission_t admissions[SCHED_PLAN_ADMISSIONS_MAX];
     uint32_t admission_count;
     uint32_t admission_at;
-    uint64_t end_count;   /* requests that left their blocks; part of what `tried_version` says */
-    bool growth_failed;   /* a running row found no block in this plan */
-    uint32_t refusal_run; /* refusals since the last result */
+    uint64_t end_count; /* requests that left their blocks; part of what `tried_version` says */
+    bool growth_failed; /* a running row found no block in this plan */
+    bool only_running;  /* after a retraction: what still runs goes before what was retracted */
+    uint32_t retraction_run; /* retractions since a token was generated */
+    uint32_t refusal_run;    /* refusals since the last result */
     uint32_t stall_ticks;
     uint64_t tick_ns; /* next look at work that could not be planned; UINT64_MAX = none */
 
@@ -324,6 +326,8 @@ void sched_move(sched_core_t *self, uint32_t entry, sched_move_t move);
 /* Ends a request from any state: blocks back, slot to be released, one answer queued. */
 void sched_end(sched_core_t *self, uint32_t entry, proto_finish_reason_t reason,
                proto_status_t status, const char *code);
+/* Blocks of a group, or parents of all groups, that a request of so many tokens holds at most. */
+uint32_t sched_columns_needed(const sched_core_t *self, uint32_t g, uint32_t token_count);
 uint64_t sched_parents_needed(const sched_core_t *self, uint32_t token_count);
 void sched_list_add(sched_core_t *self, sched_list_t *list, uint32_t slot);
 /* Keeps the order of the others. */

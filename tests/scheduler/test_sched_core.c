@@ -725,6 +725,27 @@ START_TEST(a_refused_plan_is_followed_by_a_full_one)
 }
 END_TEST
 
+/* The step before the refused one is good: its tokens count, and only then the blocks go. */
+START_TEST(a_refusal_waits_for_the_good_step_before_it)
+{
+    options.overlap_depth_max = 1;
+    executor.overlap_depth_max = 1;
+    start();
+    sched_fake_request_t *request = submit(10, 12);
+    ck_assert(sched_world_plan(&world));
+    sched_fake_refuse_next(world.fake);
+    ck_assert(sched_world_plan(&world));
+    ck_assert(sched_world_refusal(&world));
+    ck_assert_uint_eq(sched_world_figures(&world).retractions, 0);
+    ck_assert(!sched_world_plan(&world));
+    ck_assert(sched_world_result(&world));
+    ck_assert_uint_eq(request->received, 1);
+    ck_assert_int_eq(why(request).state, SCHED_STATE_RETRACTED);
+    finish();
+    sched_world_expect(&world, request, PROTO_FINISH_LENGTH, 12);
+}
+END_TEST
+
 /* Without a bound the same plan would be refused for ever. */
 START_TEST(a_request_whose_plans_are_always_refused_ends)
 {
@@ -994,6 +1015,7 @@ main(void)
     tcase_add_test(aborts, an_owner_that_leaves_takes_its_requests_along);
     TCase *peer = add_case(suite, "executor");
     tcase_add_test(peer, a_refused_plan_is_followed_by_a_full_one);
+    tcase_add_test(peer, a_refusal_waits_for_the_good_step_before_it);
     tcase_add_test(peer, a_request_whose_plans_are_always_refused_ends);
     tcase_add_test(peer, every_plan_can_be_a_full_one);
     tcase_add_test(peer, a_lost_executor_ends_every_request_once);
