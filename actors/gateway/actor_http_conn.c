@@ -133,9 +133,10 @@ release(actor_http_conn_t *self)
     free(self);
 }
 
-/* Takes it off the port and closes the socket; memory follows when nobody is inside it. */
+/* Takes it off the port and closes the socket; memory follows at once unless process() is inside
+ * it, which then releases it. */
 static void
-end(actor_http_conn_t *self)
+end(actor_http_conn_t *self, bool is_inside)
 {
     require(self->buffers != NULL);
     bufferevent_free(self->buffers);
@@ -152,7 +153,7 @@ end(actor_http_conn_t *self)
     }
     port->counts.open_count--;
     self->exchange = NULL;
-    if (!self->processing) {
+    if (!is_inside) {
         release(self);
     }
 }
@@ -160,12 +161,13 @@ end(actor_http_conn_t *self)
 void
 actor_http_conn_drop(actor_http_conn_t *self)
 {
+    bool is_inside = self->processing;
     if (self->state == ACTOR_HTTP_BUSY && self->exchange != NULL) {
         void *exchange = self->exchange;
         self->exchange = NULL;
         self->port->options.ops->gone(self->port->options.context, self, exchange);
     }
-    end(self);
+    end(self, is_inside);
 }
 
 void
@@ -173,7 +175,7 @@ actor_http_conn_cut(actor_http_conn_t *self)
 {
     self->exchange = NULL;
     self->port->counts.cut_count++;
-    end(self);
+    end(self, self->processing);
 }
 
 static void
@@ -505,9 +507,8 @@ on_timer(evutil_socket_t descriptor, short what, void *context)
         return;
     }
     bool silent = evbuffer_get_length(bufferevent_get_input(self->buffers)) == 0;
-    if (self->state == ACTOR_HTTP_HEAD && silent) {
-        actor_http_conn_drop(self); /* nobody waits for an answer */
-    } else if (self->state == ACTOR_HTTP_HEAD || self->state == ACTOR_HTTP_BODY) {
+    bool is_reading = self->state == ACTOR_HTTP_BODY || (self->state == ACTOR_HTTP_HEAD && !silent);
+    if (is_reading) {
         self->processing = true;
         refuse(self, NULL, 408, "the request did not come in time");
         self->processing = false;
@@ -517,7 +518,7 @@ on_timer(evutil_socket_t descriptor, short what, void *context)
     } else if (self->state == ACTOR_HTTP_LINGER && actor_http_conn_backlog(self) > 0) {
         set_state(self, ACTOR_HTTP_LINGER, LINGER_NS); /* the stall deadline decides */
     } else {
-        actor_http_conn_drop(self);
+        actor_http_conn_drop(self); /* nobody waits for an answer */
     }
 }
 

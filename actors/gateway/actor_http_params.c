@@ -26,6 +26,7 @@ actor_http_error_set(actor_http_error_t *error, const char *param, const char *c
     (void)snprintf(error->code, sizeof error->code, "%s", code);
     va_list arguments;
     va_start(arguments, format);
+    /* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): va_start is two lines up */
     (void)vsnprintf(error->message, sizeof error->message, format, arguments);
     va_end(arguments);
 }

@@ -83,6 +83,7 @@ void
 actor_http_routes_reply(actor_http_server_t *self, actor_http_conn_t *conn,
                         actor_http_reply_head_t *head, const actor_http_text_t *body)
 {
+    require(self != NULL);
     actor_http_text_t *out = &self->framed;
     actor_http_text_clear(out);
     head->content_length = body == NULL ? 0 : body->size_bytes;

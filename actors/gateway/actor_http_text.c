@@ -72,6 +72,7 @@ actor_http_text_printf(actor_http_text_t *self, const char *format, ...)
     va_list arguments;
     va_start(arguments, format);
     char line[512];
+    /* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): va_start is two lines up */
     int length = vsnprintf(line, sizeof line, format, arguments);
     va_end(arguments);
     require(length >= 0);
