@@ -114,7 +114,7 @@ sched_heap_remove(sched_heap_t *self, uint32_t item)
 uint32_t
 sched_heap_first(const sched_heap_t *self)
 {
-    return self->count == 0 ? (uint32_t)SCHED_HEAP_NONE : self->items[0];
+    return self->count == 0 ? SCHED_HEAP_NONE : self->items[0];
 }
 
 bool

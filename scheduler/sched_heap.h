@@ -23,7 +23,7 @@ typedef struct {
     uint32_t capacity;
 } sched_heap_t;
 
-enum { SCHED_HEAP_NONE = UINT32_MAX };
+#define SCHED_HEAP_NONE UINT32_MAX /* no item */
 
 /* Makes room for items 0..capacity-1. */
 MUST_CHECK proto_status_t sched_heap_init(sched_heap_t *self, uint32_t capacity);

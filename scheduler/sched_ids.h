@@ -10,10 +10,8 @@
 
 #include "proto_status.h"
 
-enum {
-    SCHED_IDS_UNKNOWN = UINT32_MAX,   /* never seen, or forgotten */
-    SCHED_IDS_ENDED = UINT32_MAX - 1, /* ended not long ago */
-};
+#define SCHED_IDS_UNKNOWN UINT32_MAX     /* never seen, or forgotten */
+#define SCHED_IDS_ENDED (UINT32_MAX - 1) /* ended not long ago */
 
 typedef struct {
     uint64_t request;

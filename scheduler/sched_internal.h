@@ -23,8 +23,9 @@
 #include "sched_ids.h"
 #include "sched_pool.h"
 
+#define SCHED_NONE UINT32_MAX /* no entry, no place */
+
 enum {
-    SCHED_NONE = UINT32_MAX,
     SCHED_OWNED_MAX = 64, /* pieces of memory of an executor */
     SCHED_RETRY_AFTER_MS = 1000,
     SCHED_STEPS_MAX = 2,              /* 1 + the largest overlap depth */

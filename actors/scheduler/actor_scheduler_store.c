@@ -5,10 +5,11 @@
 
 #include "proto_require.h"
 
+#define NONE UINT32_MAX /* no unit */
+
 enum {
     UNIT_SHIFT = 10, /* the smallest stretch: 1 KiB */
     ORDERS_MAX = 32,
-    NONE = UINT32_MAX,
     SIZE_MIN_BYTES = 65536,
 };
 

@@ -38,7 +38,7 @@ random_executor(random_t *random, const life_t *life)
         .step_tokens_max = 1 + draw(random, 24),
         .model_len_max = 64,
         .overlap_depth_max = draw(random, 2),
-        .page_tokens = 4 << draw(random, 2),
+        .page_tokens = 4u << draw(random, 2),
         .parent_count = 9 + draw(random, 9),
         .group_count = 1,
         .kinds = {0},
@@ -49,7 +49,7 @@ random_executor(random_t *random, const life_t *life)
         options.group_count = 2 + draw(random, 2);
         for (uint32_t g = 1; g < options.group_count; g++) {
             options.kinds[g] = 1;
-            options.granularities[g] = 2 << draw(random, 2);
+            options.granularities[g] = 2u << draw(random, 2);
             options.windows[g] = 1 + draw(random, 12);
             options.packings[g] = 1 + draw(random, 4);
         }
