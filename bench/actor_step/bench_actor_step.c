@@ -47,6 +47,9 @@ typedef struct {
     double transport_p50;
     double scheduler_p50;
     double executor_p50;
+    double out_p50;   /* of transport: the plan's way */
+    double local_p50; /* of transport: to the null device and back */
+    double back_p50;  /* of transport: the result's way */
     double plan_bytes;
     double ratio;     /* median over the rounds */
     double ratio_low; /* best and worst round */
@@ -57,7 +60,7 @@ typedef struct {
 } figures_t;
 
 static shared_t *shared;
-static uint32_t samples[4][SAMPLE_MAX];
+static uint32_t samples[7][SAMPLE_MAX];
 static int commands[2];
 static int answers[2];
 
@@ -134,6 +137,10 @@ gather(const case_t *which, uint64_t first, uint64_t last, uint32_t count, doubl
         samples[1][count] = (uint32_t)transport_ns;
         samples[2][count] = record->scheduler_ns;
         samples[3][count] = record->executor_ns;
+        samples[4][count] = (uint32_t)(record->executor_begin_ns - record->plan_end_ns);
+        samples[5][count] =
+            (uint32_t)(record->executor_end_ns - record->executor_begin_ns) - record->executor_ns;
+        samples[6][count] = (uint32_t)(record->result_begin_ns - record->executor_end_ns);
         *bytes = record->plan_bytes;
         count++;
     }
@@ -164,6 +171,9 @@ run_rounds(const case_t *which, load_t *load, uint32_t rounds, figures_t *out)
     out->transport_p50 = percentile_us(samples[1], count, 0.5);
     out->scheduler_p50 = percentile_us(samples[2], count, 0.5);
     out->executor_p50 = percentile_us(samples[3], count, 0.5);
+    out->out_p50 = percentile_us(samples[4], count, 0.5);
+    out->local_p50 = percentile_us(samples[5], count, 0.5);
+    out->back_p50 = percentile_us(samples[6], count, 0.5);
     qsort(ratios, rounds, sizeof *ratios, compare_double);
     qsort(bare, rounds, sizeof *bare, compare_double);
     out->ratio = ratios[rounds / 2];
@@ -260,32 +270,35 @@ run_case(const case_t *which, node_t node, uint32_t rounds, figures_t *out)
  */
 
 static void
-print_json(FILE *file, const case_t *which, const figures_t *f, const char *regime, bool is_last)
+print_json(FILE *file, const case_t *which, const figures_t *f, const char *regime, bool is_first)
 {
     (void)fprintf(file,
-                  "  {\"case\": \"%s\", \"regime\": \"%s\", \"batch\": %u, \"full_plans\": %s, "
+                  "%s  {\"case\": \"%s\", \"regime\": \"%s\", \"batch\": %u, \"full_plans\": %s, "
                   "\"steps\": %llu, \"plan_bytes\": %.0f,\n"
                   "   \"bare_p50_us\": %.2f, \"step_p50_us\": %.2f, \"step_p99_us\": %.2f, "
                   "\"transport_p50_us\": %.2f, \"scheduler_core_p50_us\": %.2f, "
-                  "\"executor_core_p50_us\": %.2f,\n"
+                  "\"executor_core_p50_us\": %.2f, \"out_p50_us\": %.2f, \"local_p50_us\": %.2f, "
+                  "\"back_p50_us\": %.2f,\n"
                   "   \"ratio\": %.3f, \"ratio_low\": %.3f, \"ratio_high\": %.3f, "
-                  "\"ratio_limit\": %.2f, \"syscalls\": %.1f, \"context_switches\": %.1f}%s\n",
-                  which->name, regime, which->batch, which->full_plans ? "true" : "false",
-                  (unsigned long long)f->steps, f->plan_bytes, f->bare_p50, f->step_p50,
-                  f->step_p99, f->transport_p50, f->scheduler_p50, f->executor_p50, f->ratio,
-                  f->ratio_low, f->ratio_high, which->limit, f->syscalls, f->switches,
-                  is_last ? "" : ",");
+                  "\"ratio_limit\": %.2f, \"syscalls\": %.1f, \"context_switches\": %.1f}",
+                  is_first ? "" : ",\n", which->name, regime, which->batch,
+                  which->full_plans ? "true" : "false", (unsigned long long)f->steps, f->plan_bytes,
+                  f->bare_p50, f->step_p50, f->step_p99, f->transport_p50, f->scheduler_p50,
+                  f->executor_p50, f->out_p50, f->local_p50, f->back_p50, f->ratio, f->ratio_low,
+                  f->ratio_high, which->limit, f->syscalls, f->switches);
 }
 
 static bool
 print_row(const case_t *which, const figures_t *f)
 {
     bool is_good = f->ratio <= which->limit && f->syscalls <= 60;
-    (void)printf("%-10s %6.1f %8.1f %8.1f %9.1f %9.2f %9.2f %8.0f %6.2f (%.2f-%.2f) <= %.1f"
+    (void)printf("%-10s %6.1f %8.1f %8.1f %9.1f %9.2f %9.2f  %5.1f %5.1f %5.1f %7.0f %6.2f "
+                 "(%.2f-%.2f) <= %.1f"
                  " %7.1f %6.1f  %s\n",
                  which->name, f->bare_p50, f->step_p50, f->step_p99, f->transport_p50,
-                 f->scheduler_p50, f->executor_p50, f->plan_bytes, f->ratio, f->ratio_low,
-                 f->ratio_high, which->limit, f->syscalls, f->switches, is_good ? "ok" : "MISSED");
+                 f->scheduler_p50, f->executor_p50, f->out_p50, f->local_p50, f->back_p50,
+                 f->plan_bytes, f->ratio, f->ratio_low, f->ratio_high, which->limit, f->syscalls,
+                 f->switches, is_good ? "ok" : "MISSED");
     (void)fflush(stdout);
     return is_good;
 }
@@ -301,6 +314,7 @@ main(int argc, char **argv)
     node_t node = {.scheduler_cpu = 0, .executor_cpu = 0};
     const char *regime = "a";
     const char *json = NULL;
+    const char *only = NULL;
     uint32_t rounds = ROUNDS_DEFAULT;
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--regime") == 0 && i + 1 < argc) {
@@ -312,13 +326,17 @@ main(int argc, char **argv)
             json = argv[++i];
         } else if (strcmp(argv[i], "--quick") == 0) {
             rounds = 3;
+        } else if (strcmp(argv[i], "--case") == 0 && i + 1 < argc) {
+            only = argv[++i];
         } else if (strcmp(argv[i], "--overlap") == 0) {
             node.overlap = true;
         } else if (strcmp(argv[i], "--device-thread") == 0) {
             node.device_thread = true;
         } else {
-            (void)fprintf(stderr, "usage: bench_actor_step [--regime a|b] [--rounds N] [--quick] "
-                                  "[--overlap] [--device-thread] [--json FILE]\n");
+            (void)fprintf(
+                stderr,
+                "usage: bench_actor_step [--regime a|b] [--rounds N] [--quick] [--case NAME] "
+                "[--overlap] [--device-thread] [--json FILE]\n");
             return 78;
         }
     }
@@ -334,11 +352,15 @@ main(int argc, char **argv)
     static figures_t figures[CASES];
     bool is_good = true;
     (void)printf("regime %s, overlap %s, device %s, %u rounds; us, p50 unless said\n"
-                 "batch        bare     step step p99 transport scheduler  executor    plan B "
+                 "batch        bare     step step p99 transport scheduler  executor    out local  "
+                 "back  plan B "
                  " ratio (range) limit      syscalls switches\n",
                  regime, node.overlap ? "on" : "off", node.device_thread ? "thread" : "inline",
                  rounds);
     for (uint32_t i = 0; i < CASES; i++) {
+        if (only != NULL && strcmp(only, cases[i].name) != 0) {
+            continue;
+        }
         run_case(&cases[i], node, rounds, &figures[i]);
         is_good = print_row(&cases[i], &figures[i]) && is_good;
     }
@@ -348,10 +370,14 @@ main(int argc, char **argv)
             die("cannot write the JSON file");
         }
         (void)fprintf(file, "[\n");
+        bool is_first = true;
         for (uint32_t i = 0; i < CASES; i++) {
-            print_json(file, &cases[i], &figures[i], regime, i + 1 == CASES);
+            if (figures[i].steps > 0) {
+                print_json(file, &cases[i], &figures[i], regime, is_first);
+                is_first = false;
+            }
         }
-        (void)fprintf(file, "]\n");
+        (void)fprintf(file, "\n]\n");
         (void)fclose(file);
     }
     return is_good ? 0 : 1;

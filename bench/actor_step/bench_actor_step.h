@@ -19,10 +19,12 @@ enum {
 
 /* One step, by its number. */
 typedef struct {
-    uint64_t plan_end_ns;     /* the scheduler's core has emitted the plan */
-    uint64_t result_begin_ns; /* the scheduler's core is given the result */
-    uint32_t scheduler_ns;    /* the scheduler's core, on that result (it also makes a plan) */
-    uint32_t executor_ns;     /* the executor's core, on the plan and on STEP_DONE */
+    uint64_t plan_end_ns;       /* the scheduler's core has emitted the plan */
+    uint64_t result_begin_ns;   /* the scheduler's core is given the result */
+    uint32_t scheduler_ns;      /* the scheduler's core, on that result (it also makes a plan) */
+    uint32_t executor_ns;       /* the executor's core, on the plan and on STEP_DONE */
+    uint64_t executor_begin_ns; /* the executor's core is given the plan */
+    uint64_t executor_end_ns;   /* and has emitted the result */
     uint32_t decode_rows;
     uint32_t extend_rows;
     uint32_t plan_bytes; /* body and columns */

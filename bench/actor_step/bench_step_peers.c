@@ -52,13 +52,14 @@ static void
 on_executor_input(void *context, const actor_input_t *input, uint64_t duration_ns)
 {
     shared_t *shared = context;
-    uint64_t step = 0;
     if (input->header->kind == PROTO_KIND_PLAN) {
-        step = input->body->plan.step;
-        shared->steps[step % STEP_RING].executor_ns = (uint32_t)duration_ns;
+        step_record_t *record = &shared->steps[input->body->plan.step % STEP_RING];
+        record->executor_ns = (uint32_t)duration_ns;
+        record->executor_begin_ns = now_ns() - duration_ns;
     } else if (input->header->kind == PROTO_KIND_STEP_DONE) {
-        step = input->body->step_done.step;
-        shared->steps[step % STEP_RING].executor_ns += (uint32_t)duration_ns;
+        step_record_t *record = &shared->steps[input->body->step_done.step % STEP_RING];
+        record->executor_ns += (uint32_t)duration_ns;
+        record->executor_end_ns = now_ns();
     }
 }
 
