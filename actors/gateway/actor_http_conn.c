@@ -158,16 +158,21 @@ end(actor_http_conn_t *self, bool is_inside)
     }
 }
 
-void
-actor_http_conn_drop(actor_http_conn_t *self)
+static void
+drop(actor_http_conn_t *self, bool is_inside)
 {
-    bool is_inside = self->processing;
     if (self->state == ACTOR_HTTP_BUSY && self->exchange != NULL) {
         void *exchange = self->exchange;
         self->exchange = NULL;
         self->port->options.ops->gone(self->port->options.context, self, exchange);
     }
     end(self, is_inside);
+}
+
+void
+actor_http_conn_drop(actor_http_conn_t *self)
+{
+    drop(self, self->processing);
 }
 
 void
@@ -345,7 +350,7 @@ read_head(actor_http_conn_t *self)
     size_t limit = size < ACTOR_HTTP_HEAD_SIZE_MAX ? size : ACTOR_HTTP_HEAD_SIZE_MAX;
     const char *bytes = (const char *)evbuffer_pullup(input, (ev_ssize_t)limit);
     if (bytes == NULL) {
-        actor_http_conn_drop(self);
+        drop(self, true);
         return false;
     }
     if (self->head_scanned == 0 && limit >= 2 && memcmp(bytes, "\r\n", 2) == 0) {
@@ -371,7 +376,7 @@ read_head(actor_http_conn_t *self)
         return false;
     }
     if (!keep_head(self, input, (size_t)head_size)) {
-        actor_http_conn_drop(self);
+        drop(self, true);
         return false;
     }
     self->head_scanned = 0;
