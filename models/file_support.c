@@ -1,8 +1,10 @@
 #include "file_support.h"
 
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "proto_require.h"
 
@@ -212,6 +214,23 @@ check_json_size(const uint8_t *bytes, uint64_t size_bytes, const file_json_limit
     return STATUS_OK;
 }
 
+/* Jansson 2.14 overlooks it when its text buffer cannot grow, and reads behind the end of what it
+ * has. So it must never see a failing allocation: this is the one place where memory that runs out
+ * ends the process, in order, instead of an error.  Sizes are bounded before the parser starts. */
+static void *
+json_allocate(size_t size_bytes)
+{
+    void *bytes = malloc(size_bytes);
+    require(bytes != NULL);
+    return bytes;
+}
+
+static void
+set_json_allocator(void)
+{
+    json_set_alloc_funcs(json_allocate, free);
+}
+
 proto_status_t
 file_json_parse(const void *bytes, uint64_t size_bytes, const file_json_limits_t *limits,
                 file_error_t error, json_t **out_p)
@@ -225,11 +244,12 @@ file_json_parse(const void *bytes, uint64_t size_bytes, const file_json_limits_t
     if (status != STATUS_OK) {
         return status;
     }
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    (void)pthread_once(&once, set_json_allocator);
     json_error_t why;
     json_t *root = json_loadb(bytes, size_bytes, JSON_REJECT_DUPLICATES, &why);
     if (root == NULL) {
-        bool memory = json_error_code(&why) == json_error_out_of_memory;
-        return file_error_set(error, memory ? STATUS_ERR_NO_MEMORY : STATUS_ERR_MALFORMED,
+        return file_error_set(error, STATUS_ERR_MALFORMED,
                               "%s: no valid JSON: %s (line %d, column %d)", limits->what, why.text,
                               why.line, why.column);
     }

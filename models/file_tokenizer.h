@@ -42,7 +42,7 @@ MUST_CHECK proto_status_t file_tokenizer_open_json_bytes(const void *bytes, size
 
 void file_tokenizer_close(file_tokenizer_t **self_p);
 
-/* Working memory for texts of up to `text_size_bytes_max` bytes (about 40 bytes for each byte of
+/* Working memory for texts of up to `text_size_bytes_max` bytes (about 30 bytes for each byte of
  * the longest piece, allocated here and never again).  A longer text is STATUS_ERR_TOO_LARGE. */
 MUST_CHECK proto_status_t file_tokenizer_scratch_new(size_t text_size_bytes_max,
                                                      file_tokenizer_scratch_t **out_p);
