@@ -52,12 +52,20 @@ start_peer(bool bind, uint64_t epoch, const char *fault)
 }
 
 static void
-start_shell(bool bind)
+start_shell_with(bool bind, uint64_t heartbeat_ns)
 {
     test_core_init(&core, bind ? PROTO_ROLE_SCHEDULER : PROTO_ROLE_EXECUTOR, "subject");
     actor_link_options_t link = {.endpoint = endpoint, .bind = bind};
-    shell = test_shell(&core, "subject", 1, &link);
+    shell = test_shell_with(
+        &core, (actor_shell_options_t){.name = "subject", .epoch = 1, .heartbeat_ns = heartbeat_ns},
+        &link);
     TEST_PUMP_UNTIL(core.peer != ACTOR_PEER_NONE, 3000);
+}
+
+static void
+start_shell(bool bind)
+{
+    start_shell_with(bind, 0);
 }
 
 static void
@@ -81,7 +89,8 @@ wait_for_down(uint32_t count, uint32_t ms)
 START_TEST(killed_connector_is_down_at_once)
 {
     pid_t pid = start_peer(false, 5, NULL);
-    start_shell(true);
+    /* Heartbeats are rare here: it must be the end of the connection that is noticed. */
+    start_shell_with(true, UINT64_C(5000000000));
     ck_assert_int_eq(kill(pid, SIGKILL), 0);
     uint64_t took_ns = wait_for_down(1, 2000);
     ck_assert_msg(took_ns < DOWN_MS * UINT64_C(1000000), "took %u us", (unsigned)(took_ns / 1000));
