@@ -18,13 +18,13 @@ typedef struct {
 } actor_recorder_ring_t;
 
 typedef struct {
-    const char *name;                /* "recorder" */
+    const char *name; /* "recorder" */
     uint64_t epoch;
     const char *supervisor_endpoint; /* NULL: runs alone */
     const actor_recorder_ring_t *rings;
     uint32_t ring_count;
-    const char *log_dir;             /* NULL: ring mode, rings stay in memory only */
-    const atomic_int *stop;          /* not 0: drain once more and end; may be NULL */
+    const char *log_dir;    /* NULL: ring mode, rings stay in memory only */
+    const atomic_int *stop; /* not 0: drain once more and end; may be NULL */
 } actor_recorder_options_t;
 
 /* Runs until the supervisor's STOP or *options->stop, after a last drain.  Returns the exit code
