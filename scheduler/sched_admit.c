@@ -120,7 +120,7 @@ return_clears(sched_core_t *self, uint32_t from)
 proto_status_t
 sched_grow(sched_core_t *self, uint32_t slot, uint32_t token_count)
 {
-    uint32_t begins[PROTO_GROUPS_MAX];
+    uint32_t begins[PROTO_GROUPS_MAX] = {0};
     uint32_t clears = self->plan.clear_count;
     uint32_t wanted = 0;
     for (uint32_t g = 0; g < self->group_count; g++) {

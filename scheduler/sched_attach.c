@@ -9,12 +9,14 @@
 static proto_status_t __attribute__((format(printf, 3, 4)))
 refuse_info(proto_error_t *error, proto_status_t status, const char *format, ...)
 {
-    if (error != NULL) {
-        va_list list;
-        va_start(list, format);
-        vsnprintf(error->detail, sizeof error->detail, format, list);
-        va_end(list);
+    if (error == NULL) {
+        return status;
     }
+    va_list list;
+    va_start(list, format);
+    /* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): va_start is one line above */
+    (void)vsnprintf(error->detail, sizeof error->detail, format, list);
+    va_end(list);
     return status;
 }
 
