@@ -11,8 +11,11 @@
 #include "kern_path.h"
 #include "kern_type.h"
 
-/* Before a loop of a constant few rounds whose arrays are to live in registers. */
-#if defined(__clang__)
+/* Before a loop of a constant few rounds whose arrays are to live in registers.  Not under a
+ * sanitizer, whose checks would make the unrolled bodies minutes of compilation. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define KERN_UNROLL
+#elif defined(__clang__)
 #define KERN_UNROLL _Pragma("unroll")
 #else
 #define KERN_UNROLL _Pragma("GCC unroll 16")
