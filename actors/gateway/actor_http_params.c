@@ -80,6 +80,7 @@ static const field_t fields[] = {
     {"stream_options", GENERATE, FIELD_SPECIAL, 0, 0, 0},
     {"ignore_eos", GENERATE, FIELD_BOOL, 0, 0, AT(ignore_eos)},
     {"skip_special_tokens", GENERATE, FIELD_BOOL, 0, 0, AT(skip_special_tokens)},
+    {"return_tokens_as_token_ids", GENERATE, FIELD_BOOL, 0, 0, AT(return_tokens_as_token_ids)},
     {"cache_salt", GENERATE, FIELD_STRING, 0, 64, AT(cache_salt)},
     {"user", GENERATE, FIELD_STRING, 0, 512, AT(user)},
     {"echo", ACTOR_HTTP_COMPLETION, FIELD_BOOL, 0, 0, AT(echo)},

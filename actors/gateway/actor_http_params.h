@@ -87,6 +87,7 @@ typedef struct {
     bool include_usage;
     bool ignore_eos;
     bool skip_special_tokens;
+    bool return_tokens_as_token_ids; /* log-probabilities name "token_id:N" instead of text */
     bool add_special_tokens;    /* tokenize */
     bool add_generation_prompt; /* tokenize */
 

@@ -134,6 +134,21 @@ token_text(const actor_http_reply_t *reply, int32_t id, const char **bytes, size
     }
 }
 
+/* The token as a JSON string: its text, or its number for a client that asked for numbers, since
+ * two tokens may have the same text. */
+static void
+add_token_string(actor_http_text_t *out, const actor_http_reply_t *reply, int32_t id)
+{
+    if (reply->params->return_tokens_as_token_ids) {
+        actor_http_text_printf(out, "\"token_id:%d\"", id);
+        return;
+    }
+    const char *bytes = NULL;
+    size_t size = 0;
+    token_text(reply, id, &bytes, &size);
+    actor_http_text_json(out, bytes, size);
+}
+
 static void
 add_chat_token(actor_http_text_t *out, const actor_http_reply_t *reply, int32_t id, float value)
 {
@@ -141,7 +156,7 @@ add_chat_token(actor_http_text_t *out, const actor_http_reply_t *reply, int32_t 
     size_t size = 0;
     token_text(reply, id, &bytes, &size);
     actor_http_text_puts(out, "{\"token\":");
-    actor_http_text_json(out, bytes, size);
+    add_token_string(out, reply, id);
     actor_http_text_puts(out, ",\"logprob\":");
     /* JSON has no infinity; the API's documentation gives this value for "very unlikely". */
     actor_http_text_number(out, value < -9999.0f ? -9999.0 : (double)value);
@@ -174,20 +189,14 @@ add_chat_logprobs(actor_http_text_t *out, const actor_http_reply_t *reply,
     actor_http_text_puts(out, "],\"refusal\":null}");
 }
 
-static void
-add_token_string(actor_http_text_t *out, const actor_http_reply_t *reply, int32_t id)
-{
-    const char *bytes = NULL;
-    size_t size = 0;
-    token_text(reply, id, &bytes, &size);
-    actor_http_text_json(out, bytes, size);
-}
-
 /* Two tokens may have the same text once their bytes are shown as U+FFFD; a JSON object must not
  * have a key twice, so the first, likelier one stays. */
 static bool
 shown_before(const actor_http_reply_t *reply, const int32_t *ids, uint32_t top)
 {
+    if (reply->params->return_tokens_as_token_ids) {
+        return false; /* numbers are never the same */
+    }
     const char *bytes = NULL;
     size_t size = 0;
     token_text(reply, ids[top], &bytes, &size);
