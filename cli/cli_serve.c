@@ -144,6 +144,7 @@ run(session_t *session)
 {
     const cli_node_t *node = &session->node;
     bool recording = strcmp(node->record, "off") != 0;
+    bool to_folder = recording && strcmp(node->record, "ring") != 0;
     choose_run_dir(session);
     const actor_supervisor_child_t all[CHILD_COUNT_MAX] = {
         {.name = "gateway",
@@ -162,7 +163,9 @@ run(session_t *session)
          .role = PROTO_ROLE_RECORDER,
          .argv = cli_node_argv(node, "recorder", session->model),
          .is_recorder = true,
-         .optional = true},
+         /* Without its folder there is no log that somebody asked for; without the rings'
+          * reader nothing is lost. */
+         .optional = !to_folder},
     };
     const actor_supervisor_options_t options = {
         .children = all,
