@@ -22,8 +22,8 @@ enum {
     CACHE_GROUP_COUNT_MAX = 16,
     CACHE_FIELD_COUNT_MAX = 8192,
     CACHE_PLANE_COUNT_MAX = 8192,
-    CACHE_FIELD_ALIGN = 64,           /* bytes: pages and planes start at multiples */
-    CACHE_GRANULARITY_DEFAULT = 64,   /* raw tokens of a block */
+    CACHE_FIELD_ALIGN = 64,         /* bytes: pages and planes start at multiples */
+    CACHE_GRANULARITY_DEFAULT = 64, /* raw tokens of a block */
 };
 
 /* The numbers of EXECUTOR_INFO.group_kinds. */
