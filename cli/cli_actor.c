@@ -90,6 +90,28 @@ arm_faults(const session_t *session)
     return status;
 }
 
+/* What people call a model: its file or folder without path and ending.  The name inside a GGUF
+ * file is often a note of its maker. */
+static const char *
+model_name(const char *path)
+{
+    static char name[128];
+    size_t length = strlen(path);
+    while (length > 1 && path[length - 1] == '/') {
+        length--;
+    }
+    size_t begin = length;
+    while (begin > 0 && path[begin - 1] != '/') {
+        begin--;
+    }
+    length -= begin;
+    if (length > 5 && strncmp(path + begin + length - 5, ".gguf", 5) == 0) {
+        length -= 5;
+    }
+    (void)snprintf(name, sizeof name, "%.*s", (int)length, path + begin);
+    return name;
+}
+
 static int
 run_gateway(const session_t *session)
 {
@@ -102,7 +124,8 @@ run_gateway(const session_t *session)
         .ring_fd = session->ring_fd,
         .stop = &cli_stop,
         .model_path = session->model,
-        .served_model_name = node->served_model_name,
+        .served_model_name =
+            node->served_model_name != NULL ? node->served_model_name : model_name(session->model),
         .chat_template = node->chat_template,
         .strict_params = node->strict_params,
         .bind_address = node->host,
