@@ -245,6 +245,7 @@ bring_up(actor_links_t *self, uint32_t peer)
                                actor_log_str("role", proto_role_name(remote->role))),
               "link to %s is up", remote->name);
     remote->known_to_core = true;
+    remote->said_goodbye = false;
     self->hooks.up(self->hooks_context, peer);
 }
 

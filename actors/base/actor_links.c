@@ -115,7 +115,10 @@ reap_one(actor_links_t *self, uint32_t peer)
     actor_remote_t *remote = &self->remotes[peer];
     actor_link_t *link = &self->links[remote->link_index];
     if (remote->known_to_core) {
-        actor_log(self->ending ? ACTOR_LOG_DEBUG : ACTOR_LOG_WARN, "link.down", 0,
+        actor_log_level_t level = self->ending           ? ACTOR_LOG_DEBUG
+                                  : remote->said_goodbye ? ACTOR_LOG_INFO
+                                                         : ACTOR_LOG_WARN;
+        actor_log(level, "link.down", 0,
                   ACTOR_LOG_FIELDS(actor_log_str("peer", remote->name),
                                    actor_log_u64("peer_epoch", remote->epoch),
                                    actor_log_str("why", remote->detail)),

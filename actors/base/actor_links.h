@@ -35,6 +35,7 @@ typedef enum {
 typedef struct {
     actor_remote_state_t state;
     bool known_to_core; /* PEER_UP was given, PEER_DOWN must follow */
+    bool said_goodbye;  /* it left in good order: nothing to warn of */
     uint32_t link_index;
     proto_role_t role;
     char name[PROTO_NAME_SIZE_BYTES];

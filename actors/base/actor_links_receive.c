@@ -148,6 +148,7 @@ receive_own(actor_links_t *self, uint32_t peer, const proto_header_t *header)
     }
     if (header->kind == PROTO_KIND_BYE) {
         proto_text_t why = self->body.bye.detail;
+        remote->said_goodbye = true;
         actor_links_fail(self, peer, "said goodbye: %.*s", (int)why.size_bytes,
                          why.data != NULL ? why.data : "");
         return true;

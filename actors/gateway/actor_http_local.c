@@ -168,6 +168,8 @@ name_fingerprint(actor_http_server_t *server)
 static void
 on_state(actor_http_server_t *server, const proto_http_state_t *state)
 {
+    /* Not ready yet, or not any more because that was asked for: nothing to warn of. */
+    bool expected = state->ready || !server->was_ready || actor_shell_is_draining(server->shell);
     if (state->ready) {
         name_fingerprint(server);
         if (!server->was_ready) {
@@ -175,7 +177,7 @@ on_state(actor_http_server_t *server, const proto_http_state_t *state)
         }
         server->was_ready = true;
     }
-    actor_log(state->ready ? ACTOR_LOG_INFO : ACTOR_LOG_WARN,
+    actor_log(expected ? ACTOR_LOG_INFO : ACTOR_LOG_WARN,
               state->ready ? "gateway.ready" : "gateway.not_ready", 0, NULL, "%s%.*s",
               state->ready ? "requests are served" : "", (int)state->detail.size_bytes,
               state->detail.size_bytes == 0 ? "" : state->detail.data);
