@@ -20,7 +20,7 @@ static const uint64_t BUDGET_MIN_NS = 5000000000u;
 static const uint64_t BUDGET_FACTOR = 20;
 
 void
-executor_slot_touch(actor_executor_core_t *self, uint32_t slot)
+actor_executor_slot_touch(actor_executor_core_t *self, uint32_t slot)
 {
     executor_slot_t *s = &self->slots[slot];
     self->slots_digest ^= s->digest;
@@ -34,8 +34,8 @@ executor_slot_touch(actor_executor_core_t *self, uint32_t slot)
 }
 
 void
-executor_slot_append(actor_executor_core_t *self, uint32_t slot, const int32_t *tokens,
-                     uint32_t count)
+actor_executor_slot_append(actor_executor_core_t *self, uint32_t slot, const int32_t *tokens,
+                           uint32_t count)
 {
     executor_slot_t *s = &self->slots[slot];
     require(count <= self->info.model_len_max - s->known);
@@ -51,7 +51,7 @@ executor_slot_append(actor_executor_core_t *self, uint32_t slot, const int32_t *
 }
 
 void
-executor_slot_leave(actor_executor_core_t *self, uint32_t slot)
+actor_executor_slot_leave(actor_executor_core_t *self, uint32_t slot)
 {
     executor_slot_t *s = &self->slots[slot];
     uint32_t generation = s->generation + 1;
@@ -61,8 +61,8 @@ executor_slot_leave(actor_executor_core_t *self, uint32_t slot)
 }
 
 void
-executor_fail(actor_executor_core_t *self, proto_status_t status, const char *detail,
-              actor_outbox_t *outbox)
+actor_executor_fail(actor_executor_core_t *self, proto_status_t status, const char *detail,
+                    actor_outbox_t *outbox)
 {
     if (self->phase == EXECUTOR_FAILED) {
         return;
@@ -97,7 +97,7 @@ drop_rows(actor_executor_core_t *self)
         if (self->slots[slot].request != 0) {
             actor_executor_tables_begin(self->tables);
             actor_executor_tables_drop(self->tables, slot);
-            executor_slot_leave(self, slot);
+            actor_executor_slot_leave(self, slot);
         }
     }
     self->flight_count = 0;
@@ -143,9 +143,9 @@ device_ready(actor_executor_core_t *self, const actor_input_t *input, actor_outb
     }
     char detail[256] = "";
     proto_status_t status =
-        executor_stores_make(self, &input->body->device_ready, detail, sizeof detail);
+        actor_executor_stores_make(self, &input->body->device_ready, detail, sizeof detail);
     if (status != STATUS_OK) {
-        executor_fail(self, status, detail, outbox);
+        actor_executor_fail(self, status, detail, outbox);
         return;
     }
     self->phase = EXECUTOR_READY;
@@ -160,7 +160,8 @@ device_failed(actor_executor_core_t *self, const actor_input_t *input, actor_out
     proto_text_t text = input->body->device_failed.detail;
     (void)snprintf(detail, sizeof detail, "%.*s", (int)text.size_bytes, text.data);
     int64_t status = input->body->device_failed.status;
-    executor_fail(self, status < 0 ? (proto_status_t)status : STATUS_ERR_DEVICE, detail, outbox);
+    actor_executor_fail(self, status < 0 ? (proto_status_t)status : STATUS_ERR_DEVICE, detail,
+                        outbox);
 }
 
 /* ---- links ------------------------------------------------------------------------------------
@@ -296,8 +297,8 @@ admit(actor_executor_core_t *self, const actor_input_t *input, actor_outbox_t *o
     s->sampling_size = admit->sampling.count;
     memcpy(executor_sampling(self, admit->slot), admit->sampling.data, admit->sampling.count);
     start_chain(self, s, admit, &sampling);
-    executor_slot_append(self, admit->slot, admit->tokens.data, admit->tokens.count);
-    executor_slot_touch(self, admit->slot);
+    actor_executor_slot_append(self, admit->slot, admit->tokens.data, admit->tokens.count);
+    actor_executor_slot_touch(self, admit->slot);
 }
 
 /* ---- the core's operations --------------------------------------------------------------------
@@ -313,7 +314,7 @@ step_scheduler(actor_executor_core_t *self, const actor_input_t *input, actor_ou
     if (input->header->kind == PROTO_KIND_ADMIT) {
         admit(self, input, outbox);
     } else if (input->header->kind == PROTO_KIND_PLAN) {
-        executor_plan(self, input, outbox);
+        actor_executor_plan(self, input, outbox);
     } else if (input->header->kind == PROTO_KIND_RESET) {
         reset(self, input->body->reset.detail, outbox);
     } else if (input->header->kind != PROTO_KIND_NAK) {
@@ -335,7 +336,7 @@ step_local(actor_executor_core_t *self, const actor_input_t *input, actor_outbox
     } else if (input->header->kind == PROTO_KIND_DEVICE_FAILED) {
         device_failed(self, input, outbox);
     } else if (input->header->kind == PROTO_KIND_STEP_DONE) {
-        executor_step_done(self, input, outbox);
+        actor_executor_step_done(self, input, outbox);
     }
 }
 
@@ -536,7 +537,7 @@ actor_executor_core_destroy(actor_executor_core_t **self_p)
     if (self == NULL) {
         return;
     }
-    executor_stores_free(self);
+    actor_executor_stores_free(self);
     free(self);
     *self_p = NULL;
 }

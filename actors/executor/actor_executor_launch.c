@@ -34,7 +34,7 @@ commit_extends(actor_executor_core_t *self, const proto_plan_t *plan, executor_f
         s->computed = begin + length;
         s->is_decodable = samples;
         s->pending = samples ? 1 : 0;
-        executor_slot_touch(self, slot);
+        actor_executor_slot_touch(self, slot);
         flight->rows[flight->row_count++] = (executor_row_t){.slot = slot,
                                                              .generation = s->generation,
                                                              .end = begin + length,
@@ -54,7 +54,7 @@ commit_decodes(actor_executor_core_t *self, const proto_plan_t *plan, executor_f
         uint32_t adds = plan->width < room ? plan->width : room;
         s->computed = s->known + s->pending - 1 + plan->width;
         s->pending += adds;
-        executor_slot_touch(self, slot);
+        actor_executor_slot_touch(self, slot);
         flight->rows[flight->row_count++] = (executor_row_t){.slot = slot,
                                                              .generation = s->generation,
                                                              .end = 0,
@@ -124,12 +124,13 @@ add_dropped(actor_executor_core_t *self, const proto_plan_t *plan, proto_step_la
 }
 
 void
-executor_launch(actor_executor_core_t *self, const actor_input_t *input, actor_outbox_t *outbox)
+actor_executor_launch(actor_executor_core_t *self, const actor_input_t *input,
+                      actor_outbox_t *outbox)
 {
     const proto_plan_t *plan = &input->body->plan;
     for (uint32_t i = 0; i < plan->release_slots.count; i++) {
         if (self->slots[plan->release_slots.data[i]].request != 0) {
-            executor_slot_leave(self, plan->release_slots.data[i]);
+            actor_executor_slot_leave(self, plan->release_slots.data[i]);
         }
     }
     uint32_t at = (self->flight_first + self->flight_count) % FLIGHTS_MAX;

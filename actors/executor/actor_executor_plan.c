@@ -415,7 +415,7 @@ next_stamp(actor_executor_core_t *self)
 }
 
 void
-executor_plan(actor_executor_core_t *self, const actor_input_t *input, actor_outbox_t *outbox)
+actor_executor_plan(actor_executor_core_t *self, const actor_input_t *input, actor_outbox_t *outbox)
 {
     check_t check = {.core = self, .plan = &input->body->plan};
     check.refusal.rule = PROTO_RULE_NONE;
@@ -427,7 +427,7 @@ executor_plan(actor_executor_core_t *self, const actor_input_t *input, actor_out
     actor_executor_tables_begin(self->tables);
     if (check_shape(&check) && check_budget(&check) && apply_releases(&check) &&
         apply_patches(&check) && check_clears(&check) && check_rows(&check)) {
-        executor_launch(self, input, outbox);
+        actor_executor_launch(self, input, outbox);
         return;
     }
     actor_executor_tables_rollback(self->tables);

@@ -33,7 +33,7 @@ commit_row(actor_executor_core_t *self, const executor_row_t *row, uint32_t inde
     require(s->pending >= row->pending);
     s->pending -= row->pending;
     uint32_t room = s->length_max - s->known;
-    executor_slot_append(self, row->slot, tokens, count < room ? count : room);
+    actor_executor_slot_append(self, row->slot, tokens, count < room ? count : room);
     if ((flags & PROTO_ROW_NAN) != 0) {
         s->is_hashed = false; /* what it wrote is not worth sharing */
     }
@@ -43,7 +43,7 @@ commit_row(actor_executor_core_t *self, const executor_row_t *row, uint32_t inde
         s->done = s->known - 1;
     }
     hash_pages(self, row->slot, index);
-    executor_slot_touch(self, row->slot);
+    actor_executor_slot_touch(self, row->slot);
 }
 
 /* What the device says must fit what it was asked; if it does not, the device is broken. */
@@ -119,21 +119,22 @@ send_result(actor_executor_core_t *self, const executor_flight_t *flight,
 }
 
 void
-executor_step_done(actor_executor_core_t *self, const actor_input_t *input, actor_outbox_t *outbox)
+actor_executor_step_done(actor_executor_core_t *self, const actor_input_t *input,
+                         actor_outbox_t *outbox)
 {
     const proto_step_done_t *done = &input->body->step_done;
     if (self->phase != EXECUTOR_READY || self->reset_count > 0) {
         return; /* of before a reset that the device had not seen yet */
     }
     if (self->flight_count == 0) {
-        executor_fail(self, STATUS_ERR_DEVICE, "the device ended a step that nobody asked for",
-                      outbox);
+        actor_executor_fail(self, STATUS_ERR_DEVICE,
+                            "the device ended a step that nobody asked for", outbox);
         return;
     }
     const executor_flight_t *flight = &self->flights[self->flight_first];
     const char *refusal = outputs_refusal(self, flight, done);
     if (refusal != NULL) {
-        executor_fail(self, STATUS_ERR_DEVICE, refusal, outbox);
+        actor_executor_fail(self, STATUS_ERR_DEVICE, refusal, outbox);
         return;
     }
     self->hashes.count = 0;

@@ -149,8 +149,8 @@ make_stores(actor_executor_core_t *self)
 }
 
 proto_status_t
-executor_stores_make(actor_executor_core_t *self, const proto_device_ready_t *ready, char *detail,
-                     size_t size_bytes)
+actor_executor_stores_make(actor_executor_core_t *self, const proto_device_ready_t *ready,
+                           char *detail, size_t size_bytes)
 {
     keep_info(self, ready);
     if (!info_fits(self, detail, size_bytes)) {
@@ -168,7 +168,7 @@ executor_stores_make(actor_executor_core_t *self, const proto_device_ready_t *re
 }
 
 void
-executor_stores_free(actor_executor_core_t *self)
+actor_executor_stores_free(actor_executor_core_t *self)
 {
     for (uint32_t i = 0; i < FLIGHTS_MAX; i++) {
         free(self->flights[i].rows);

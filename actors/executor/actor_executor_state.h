@@ -167,30 +167,31 @@ executor_sampling(const actor_executor_core_t *self, uint32_t slot)
 }
 
 /* Refreshes a slot's part of the digest; after each change of its fields. */
-void executor_slot_touch(actor_executor_core_t *self, uint32_t slot);
+void actor_executor_slot_touch(actor_executor_core_t *self, uint32_t slot);
 /* Appends tokens to the slot's store. */
-void executor_slot_append(actor_executor_core_t *self, uint32_t slot, const int32_t *tokens,
-                          uint32_t count);
+void actor_executor_slot_append(actor_executor_core_t *self, uint32_t slot, const int32_t *tokens,
+                                uint32_t count);
 /* Empties a slot; its tables are the caller's. */
-void executor_slot_leave(actor_executor_core_t *self, uint32_t slot);
+void actor_executor_slot_leave(actor_executor_core_t *self, uint32_t slot);
 
 /* Takes over what the device has and makes the stores.  On a failure detail[size_bytes] says why;
- * executor_stores_free() frees what was made. */
-MUST_CHECK proto_status_t executor_stores_make(actor_executor_core_t *self,
-                                               const proto_device_ready_t *ready, char *detail,
-                                               size_t size_bytes);
-void executor_stores_free(actor_executor_core_t *self);
+ * actor_executor_stores_free() frees what was made. */
+MUST_CHECK proto_status_t actor_executor_stores_make(actor_executor_core_t *self,
+                                                     const proto_device_ready_t *ready,
+                                                     char *detail, size_t size_bytes);
+void actor_executor_stores_free(actor_executor_core_t *self);
 
 /* Handles a PLAN of the scheduler: launches it or refuses it. */
-void executor_plan(actor_executor_core_t *self, const actor_input_t *input, actor_outbox_t *outbox);
+void actor_executor_plan(actor_executor_core_t *self, const actor_input_t *input,
+                         actor_outbox_t *outbox);
 /* Carries out a plan that passed every check: its releases, and the launch. */
-void executor_launch(actor_executor_core_t *self, const actor_input_t *input,
-                     actor_outbox_t *outbox);
+void actor_executor_launch(actor_executor_core_t *self, const actor_input_t *input,
+                           actor_outbox_t *outbox);
 /* Handles a STEP_DONE of the device. */
-void executor_step_done(actor_executor_core_t *self, const actor_input_t *input,
-                        actor_outbox_t *outbox);
+void actor_executor_step_done(actor_executor_core_t *self, const actor_input_t *input,
+                              actor_outbox_t *outbox);
 /* Ends the actor's work for good and tells the shell. */
-void executor_fail(actor_executor_core_t *self, proto_status_t status, const char *detail,
-                   actor_outbox_t *outbox);
+void actor_executor_fail(actor_executor_core_t *self, proto_status_t status, const char *detail,
+                         actor_outbox_t *outbox);
 
 #endif
