@@ -541,15 +541,17 @@ bench_forward(bool extend, uint32_t bs, uint32_t rows, uint32_t kv_len)
         layer->out.accumulate = true;
         layer->norm =
             (kern_rms_norm_args_t){x, HIDDEN, NULL, 0, weight, normed, HIDDEN, rows, HIDDEN, 1e-5f};
-        layer->gate_up = (kern_gate_up_args_t){normed,
-                                               HIDDEN,
-                                               rows,
-                                               random_weight(KERN_TYPE_Q4_1, FFN, HIDDEN, true),
-                                               random_weight(KERN_TYPE_Q4_1, FFN, HIDDEN, true),
-                                               h,
-                                               FFN,
-                                               work,
-                                               work_size_bytes};
+        layer->gate_up = (kern_gate_up_args_t){
+            .input = normed,
+            .input_stride = HIDDEN,
+            .rows = rows,
+            .gate = random_weight(KERN_TYPE_Q4_1, FFN, HIDDEN, true),
+            .up = random_weight(KERN_TYPE_Q4_1, FFN, HIDDEN, true),
+            .output = h,
+            .output_stride = FFN,
+            .workspace = work,
+            .workspace_size_bytes = work_size_bytes,
+        };
         layer->down = layer->out;
         layer->down.input = h;
         layer->down.input_stride = FFN;
