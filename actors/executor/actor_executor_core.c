@@ -484,7 +484,7 @@ outbox_size(const actor_executor_core_options_t *limits)
     /* Cells of all tables: at most one column a token in each group. */
     size_t cells = (slots + 1) * ((size_t)limits->model_len_max + 15) * PROTO_GROUPS_MAX;
     cells = cells < CELLS_MAX ? cells : CELLS_MAX;
-    size_t patches = 2 * cells * (4 + 1 + 4 + 4 + 4);
+    size_t patches = 3 * cells * (4 + 1 + 4 + 4 + 4);
     size_t clears = cells * (4 + 1);
     size_t rows = slots * (5 * 4 + 1) + (size_t)limits->step_tokens_max * 4;
     size_t result = slots * (size_t)(3 + 16 * 4 + 16 * LOGPROB_WIDTH_MAX * 8);

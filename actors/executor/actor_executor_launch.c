@@ -27,6 +27,7 @@ commit_extends(actor_executor_core_t *self, const proto_plan_t *plan, executor_f
         if (!s->is_set_up || s->is_decodable || begin < s->computed) {
             send_setup(self, slot, outbox);
             s->is_set_up = true;
+            s->setup_stamp = self->stamp;
         }
         memcpy(self->launch.tokens + token_count, executor_tokens(self, slot) + begin,
                length * sizeof *self->launch.tokens);
@@ -72,17 +73,33 @@ copy(void *to, const void *from, size_t size_bytes)
     }
 }
 
+/* Appends a patch of `count` blocks; NULL: holes. */
+static void
+add_patch(executor_launch_room_t *room, uint32_t slot, uint32_t group, uint32_t column,
+          const uint32_t *blocks, uint32_t count)
+{
+    uint32_t patch = room->patch_count++;
+    room->patch_slots[patch] = slot;
+    room->patch_groups[patch] = (uint8_t)group;
+    room->patch_columns[patch] = column;
+    room->patch_counts[patch] = count;
+    if (blocks != NULL) {
+        copy(room->patch_blocks + room->block_count, blocks, count * sizeof *blocks);
+    } else {
+        memset(room->patch_blocks + room->block_count, 0, count * sizeof *blocks);
+    }
+    room->block_count += count;
+}
+
 /* A full plan drops columns that it does not name again.  The device knows patches only, so these
- * become patches to 0, one for each stretch, ahead of the plan's own. */
-static bool
-add_dropped(actor_executor_core_t *self, const proto_plan_t *plan, proto_step_launch_t *launch)
+ * become patches to 0, one for each stretch. */
+static void
+add_dropped(actor_executor_core_t *self)
 {
     executor_launch_room_t *room = &self->launch;
     uint32_t change_count = 0;
     const actor_executor_change_t *changes =
         actor_executor_tables_changes(self->tables, &change_count);
-    uint32_t patches = 0;
-    uint32_t blocks = 0;
     for (uint32_t i = 0; i < change_count; i++) {
         const actor_executor_change_t *change = &changes[i];
         if (change->before == 0 || self->slots[change->slot].request == 0 ||
@@ -90,37 +107,65 @@ add_dropped(actor_executor_core_t *self, const proto_plan_t *plan, proto_step_la
                 0) {
             continue;
         }
-        bool follows =
-            patches > 0 && room->patch_slots[patches - 1] == change->slot &&
-            room->patch_groups[patches - 1] == change->group &&
-            room->patch_columns[patches - 1] + room->patch_counts[patches - 1] == change->column;
-        if (!follows) {
-            room->patch_slots[patches] = change->slot;
-            room->patch_groups[patches] = (uint8_t)change->group;
-            room->patch_columns[patches] = change->column;
-            room->patch_counts[patches] = 0;
-            patches++;
+        uint32_t last = room->patch_count - 1;
+        if (room->patch_count > 0 && room->patch_slots[last] == change->slot &&
+            room->patch_groups[last] == change->group &&
+            room->patch_columns[last] + room->patch_counts[last] == change->column) {
+            room->patch_counts[last]++;
+            room->patch_blocks[room->block_count++] = 0;
+        } else {
+            add_patch(room, change->slot, change->group, change->column, NULL, 1);
         }
-        room->patch_counts[patches - 1]++;
-        room->patch_blocks[blocks++] = 0;
     }
-    if (patches == 0) {
-        return false;
+}
+
+/* A device forgets a slot's table when the slot is set up, but earlier plans may have filled it:
+ * the whole table goes along, after the plan's own patches. */
+static void
+add_tables(actor_executor_core_t *self, const proto_plan_t *plan)
+{
+    for (uint32_t i = 0; i < plan->extend_slots.count; i++) {
+        uint32_t slot = plan->extend_slots.data[i];
+        if (self->slots[slot].setup_stamp != self->stamp) {
+            continue;
+        }
+        for (uint32_t g = 0; g < self->group_count; g++) {
+            uint32_t count = 0;
+            const uint32_t *row = actor_executor_tables_row(self->tables, slot, g, &count);
+            if (count > 0) {
+                add_patch(&self->launch, slot, g, 0, row, count);
+            }
+        }
     }
+}
+
+/* What the device's tables need beside the plan's own patches; usually nothing. */
+static void
+make_patches(actor_executor_core_t *self, const proto_plan_t *plan, proto_step_launch_t *launch)
+{
+    executor_launch_room_t *room = &self->launch;
+    room->patch_count = 0;
+    room->block_count = 0;
+    if (plan->base_step == 0) {
+        add_dropped(self);
+    }
+    uint32_t at = room->patch_count;
     uint32_t own = plan->patch_slots.count;
-    copy(room->patch_slots + patches, plan->patch_slots.data, own * sizeof(uint32_t));
-    copy(room->patch_groups + patches, plan->patch_groups.data, own);
-    copy(room->patch_columns + patches, plan->patch_columns.data, own * sizeof(uint32_t));
-    copy(room->patch_counts + patches, plan->patch_counts.data, own * sizeof(uint32_t));
-    copy(room->patch_blocks + blocks, plan->patch_blocks.data,
+    copy(room->patch_slots + at, plan->patch_slots.data, own * sizeof(uint32_t));
+    copy(room->patch_groups + at, plan->patch_groups.data, own);
+    copy(room->patch_columns + at, plan->patch_columns.data, own * sizeof(uint32_t));
+    copy(room->patch_counts + at, plan->patch_counts.data, own * sizeof(uint32_t));
+    copy(room->patch_blocks + room->block_count, plan->patch_blocks.data,
          plan->patch_blocks.count * sizeof(uint32_t));
-    launch->patch_slots = (proto_column_u32_t){room->patch_slots, patches + own};
-    launch->patch_groups = (proto_column_u8_t){room->patch_groups, patches + own};
-    launch->patch_columns = (proto_column_u32_t){room->patch_columns, patches + own};
-    launch->patch_counts = (proto_column_u32_t){room->patch_counts, patches + own};
-    launch->patch_blocks =
-        (proto_column_u32_t){room->patch_blocks, blocks + plan->patch_blocks.count};
-    return true;
+    room->patch_count += own;
+    room->block_count += plan->patch_blocks.count;
+    add_tables(self, plan);
+    uint32_t patches = room->patch_count;
+    launch->patch_slots = (proto_column_u32_t){room->patch_slots, patches};
+    launch->patch_groups = (proto_column_u8_t){room->patch_groups, patches};
+    launch->patch_columns = (proto_column_u32_t){room->patch_columns, patches};
+    launch->patch_counts = (proto_column_u32_t){room->patch_counts, patches};
+    launch->patch_blocks = (proto_column_u32_t){room->patch_blocks, room->block_count};
 }
 
 void
@@ -165,8 +210,8 @@ actor_executor_launch(actor_executor_core_t *self, const actor_input_t *input,
                         .extend_samples = plan->extend_samples,
                         .extend_tokens = {self->launch.tokens, flight->prompt_token_count},
                         .decode_slots = plan->decode_slots}};
-    if (plan->base_step == 0) {
-        (void)add_dropped(self, plan, &body.step_launch);
+    if (plan->base_step == 0 || plan->extend_slots.count > 0) {
+        make_patches(self, plan, &body.step_launch);
     }
     actor_outbox_push(outbox, (actor_peer_t){ACTOR_PEER_LOCAL}, PROTO_KIND_STEP_LAUNCH, 0, &body);
 }

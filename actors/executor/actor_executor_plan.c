@@ -410,6 +410,7 @@ next_stamp(actor_executor_core_t *self)
     for (uint32_t slot = 1; slot <= self->info.slot_count; slot++) {
         self->slots[slot].row_stamp = 0;
         self->slots[slot].release_stamp = 0;
+        self->slots[slot].setup_stamp = 0;
     }
     self->stamp = 1;
 }

@@ -120,7 +120,7 @@ make_stores(actor_executor_core_t *self)
         return status;
     }
     size_t rows = (size_t)info->slot_count + 1;
-    size_t patches = 2 * (size_t)actor_executor_tables_cell_count(self->tables);
+    size_t patches = 3 * (size_t)actor_executor_tables_cell_count(self->tables);
     executor_launch_room_t *launch = &self->launch;
     executor_hash_room_t *hashes = &self->hashes;
     hashes->count_max = 2 * info->slot_count + info->step_tokens_max / info->prefix_granularity;

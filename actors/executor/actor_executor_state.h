@@ -36,6 +36,7 @@ typedef struct {
     uint32_t chain_pages;   /* pages that `chain` covers */
     uint32_t row_stamp;     /* the plan whose batch holds this slot */
     uint32_t release_stamp; /* the plan that ends this slot */
+    uint32_t setup_stamp;   /* the plan that set it up at the device */
     bool is_set_up;         /* the device has its sampling parameters */
     bool is_decodable;      /* the device holds, or will hold, its next token */
     bool is_hashed;         /* pages of the answer are hashed and reported */
@@ -81,7 +82,10 @@ typedef struct {
 /* Room for the launch of one plan. */
 typedef struct {
     int32_t *tokens;       /* [step_tokens_max] extend tokens */
-    uint32_t *patch_slots; /* [2 * cells] all five: a full plan's patches with what it drops */
+    uint32_t *patch_slots; /* [3 * cells] all five: what a full plan drops, the plan's own patches,
+                              the tables of slots that are set up */
+    uint32_t patch_count;
+    uint32_t block_count;
     uint8_t *patch_groups;
     uint32_t *patch_columns;
     uint32_t *patch_counts;

@@ -283,6 +283,16 @@ actor_executor_tables_get(const actor_executor_tables_t *self, uint32_t slot, ui
     return self->cells[cell_index(self, slot, group, column)];
 }
 
+const uint32_t *
+actor_executor_tables_row(const actor_executor_tables_t *self, uint32_t slot, uint32_t group,
+                          uint32_t *count_p)
+{
+    require(slot >= 1 && slot <= self->slot_count);
+    require(group < self->group_count);
+    *count_p = self->runs[(size_t)slot * self->group_count + group].used;
+    return &self->cells[cell_index(self, slot, group, 0)];
+}
+
 uint32_t
 actor_executor_tables_missing(actor_executor_tables_t *self, uint32_t slot, uint32_t group,
                               uint32_t begin, uint32_t end)

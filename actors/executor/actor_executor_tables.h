@@ -66,6 +66,9 @@ const actor_executor_change_t *actor_executor_tables_changes(const actor_executo
 
 uint32_t actor_executor_tables_get(const actor_executor_tables_t *self, uint32_t slot,
                                    uint32_t group, uint32_t column);
+/* The slot's table in one group; columns at and beyond *count_p hold nothing. */
+const uint32_t *actor_executor_tables_row(const actor_executor_tables_t *self, uint32_t slot,
+                                          uint32_t group, uint32_t *count_p);
 /* The first column of [begin, end) without a block; UINT32_MAX if all have one.  O(1) for the
  * usual case. */
 uint32_t actor_executor_tables_missing(actor_executor_tables_t *self, uint32_t slot, uint32_t group,

@@ -298,7 +298,8 @@ START_TEST(chunks_carry_their_tokens_and_one_setup)
         &fixture_find(&fixture, PROTO_KIND_STEP_LAUNCH, 0)->step_launch;
     ck_assert_uint_eq(launch->extend_tokens.count, 7);
     ck_assert_int_eq(launch->extend_tokens.data[6], fixture_token(12, 6));
-    ck_assert_uint_eq(launch->patch_blocks.count, 3);
+    /* Patched by the plan; and once more with the set-up, which makes a device forget. */
+    ck_assert_uint_eq(launch->patch_blocks.count, 6);
     /* The second chunk is planned while the first runs. */
     plan_begin(&plan, 2, 1);
     plan_extend(&plan, 2, 7, 3, true);
@@ -337,6 +338,27 @@ START_TEST(a_decode_is_planned_before_its_token_is_known)
     const proto_step_launch_t *launch =
         &fixture_find(&fixture, PROTO_KIND_STEP_LAUNCH, 0)->step_launch;
     ck_assert_mem_eq(launch->extend_tokens.data + 6, tokens, sizeof tokens);
+}
+END_TEST
+
+/* Tables that came before the first chunk are the device's all the same. */
+START_TEST(a_set_up_slot_gets_its_whole_table)
+{
+    fixture_start(&fixture, 1, 1);
+    fixture_admit(&fixture, 2, 12, 10, 20);
+    plan_begin(&plan, 1, 0);
+    patch_all(2, 3);
+    plan_accept(&plan, &fixture);
+    plan_begin(&plan, 2, 1);
+    plan_extend(&plan, 2, 0, 10, true);
+    plan_accept(&plan, &fixture);
+    const proto_step_launch_t *launch =
+        &fixture_find(&fixture, PROTO_KIND_STEP_LAUNCH, 0)->step_launch;
+    static const uint32_t expected[3] = {9, 10, 11};
+    ck_assert_uint_eq(launch->patch_slots.count, 1);
+    ck_assert_uint_eq(launch->patch_columns.data[0], 0);
+    ck_assert_uint_eq(launch->patch_blocks.count, 3);
+    ck_assert_mem_eq(launch->patch_blocks.data, expected, sizeof expected);
 }
 END_TEST
 
@@ -641,6 +663,7 @@ core_suite(void)
         an_unusable_admit_leaves_the_slot_empty,
         chunks_carry_their_tokens_and_one_setup,
         a_decode_is_planned_before_its_token_is_known,
+        a_set_up_slot_gets_its_whole_table,
         a_retracted_request_computes_its_answer_again,
         a_full_plan_tells_the_device_what_it_drops,
         a_released_row_is_delivered_but_not_kept,
