@@ -46,7 +46,12 @@ static const cli_command_t log_command = {
     .word_count_max = 8,
 };
 
-enum { PATH_COUNT_MAX = 4096, JSON_SIZE_BYTES = 1 << 20, COLUMN_LEN_SHOWN = 16 };
+enum {
+    PATH_COUNT_MAX = 4096,
+    JSON_SIZE_BYTES = 1 << 20,
+    COLUMN_LEN_SHOWN = 16,
+    TEXT_LEN_SHOWN = 256
+};
 
 typedef struct {
     char *items[PATH_COUNT_MAX];
@@ -174,7 +179,7 @@ typedef struct {
 static proto_bytes_t
 aligned_blob(show_t *show, proto_bytes_t blob)
 {
-    if (proto_blob_is_aligned(blob)) {
+    if (blob.size_bytes == 0 || proto_blob_is_aligned(blob)) {
         return blob;
     }
     if (blob.size_bytes > show->blob_capacity_bytes) {
@@ -191,6 +196,26 @@ aligned_blob(show_t *show, proto_bytes_t blob)
     return (proto_bytes_t){show->blob, blob.size_bytes};
 }
 
+/* Records that hold text, with whatever is not printable made harmless. */
+static bool
+holds_text(proto_log_kind_t kind)
+{
+    return kind == PROTO_LOG_CHANNEL_DEF || kind == PROTO_LOG_NOTE || kind == PROTO_LOG_ENV ||
+           kind == PROTO_LOG_FAULT;
+}
+
+static void
+print_text(const proto_log_record_t *record)
+{
+    for (uint32_t i = 0; i < record->part_count; i++) {
+        putchar(' ');
+        for (size_t at = 0; at < record->parts[i].size_bytes && at < TEXT_LEN_SHOWN; at++) {
+            uint8_t byte = record->parts[i].data[at];
+            putchar(byte >= 0x20 && byte < 0x7f ? byte : '.');
+        }
+    }
+}
+
 static void
 print_plain(const show_t *show, const proto_log_record_t *record)
 {
@@ -201,8 +226,12 @@ print_plain(const show_t *show, const proto_log_record_t *record)
         printf("{\"actor\":\"%s\",\"seq\":%" PRIu64 ",\"t_ns\":%" PRIu64 ",\"record\":\"%s\"}\n",
                show->actor, record->sequence, record->time_ns, proto_log_kind_name(record->kind));
     } else {
-        printf("%-10s %8" PRIu64 " %16.6f  %s\n", show->actor, record->sequence,
+        printf("%-10s %8" PRIu64 " %16.6f  %s", show->actor, record->sequence,
                (double)record->time_ns / 1e9, proto_log_kind_name(record->kind));
+        if (holds_text(record->kind)) {
+            print_text(record);
+        }
+        printf("\n");
     }
 }
 

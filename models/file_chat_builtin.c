@@ -97,14 +97,14 @@ static const rule_t RULES[] = {
     {.name = "qwen3",
      .has = {"{{'<|im_start|>system'+messages[0].content+'<|im_end|>'}}", "ns.last_query_index",
              "'</think>'incontent", "loop.index0>ns.last_query_index",
-             "{%ifadd_generation_prompt%}{{'<|im_start|>assistant'}}"
-             "{%ifenable_thinkingisdefinedandenable_thinkingisfalse%}"},
+             ("{%ifadd_generation_prompt%}{{'<|im_start|>assistant'}}"
+              "{%ifenable_thinkingisdefinedandenable_thinkingisfalse%}")},
      .lacks = {"render_content", "|trim"}},
     {.name = "qwen3",
      .has = {"{{'<|im_start|>system'+messages[0].content+'<|im_end|>'}}", "ns.last_query_index",
              "'</think>'inmessage.content", "loop.index0>ns.last_query_index",
-             "{%ifadd_generation_prompt%}{{'<|im_start|>assistant'}}"
-             "{%ifenable_thinkingisdefinedandenable_thinkingisfalse%}"},
+             ("{%ifadd_generation_prompt%}{{'<|im_start|>assistant'}}"
+              "{%ifenable_thinkingisdefinedandenable_thinkingisfalse%}")},
      .lacks = {"render_content", "|trim"}},
     {.name = "llama3",
      .exact = "{%setloop_messages=messages%}{%formessageinloop_messages%}{%setcontent="
@@ -115,8 +115,8 @@ static const rule_t RULES[] = {
     {.name = "llama3.1",
      .has = {"{{bos_token}}", "{{'CuttingKnowledgeDate:December2023'}}",
              "{{'TodayDate:'+date_string+''}}", "date_string='26Jul2024'",
-             "{{'<|start_header_id|>'+message.role+'<|end_header_id|>'+message.content|trim+"
-             "'<|eot_id|>'}}",
+             ("{{'<|start_header_id|>'+message.role+'<|end_header_id|>'+message.content|trim+"
+              "'<|eot_id|>'}}"),
              "{%ifadd_generation_prompt%}{{'<|start_header_id|>assistant<|end_header_id|>'}}"},
      .lacks = {"think", "ReasoningMode"}},
     {.name = "llama2",

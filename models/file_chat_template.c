@@ -355,6 +355,7 @@ put_piece(renderer_t *self, file_piece_t which, size_t index)
             put(&self->sink, self->form->text + segment->offset, segment->size_bytes);
             break;
         case FILE_SLOT_ROLE:
+            require(message != NULL); /* check_pieces() lets no such piece have a role */
             put(&self->sink, message->role, message->role_size_bytes);
             break;
         case FILE_SLOT_CONTENT:

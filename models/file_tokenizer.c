@@ -101,6 +101,7 @@ file_tokenizer_open(const file_model_t *model, char *error, size_t error_size_by
     if (status != STATUS_OK) {
         return status;
     }
+    require(self != NULL);
     if (model->is_gguf) {
         status = file_tokenizer_read_gguf(self, &model->gguf, sink);
     } else {

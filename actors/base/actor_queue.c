@@ -140,10 +140,12 @@ static size_t
 front_at(const actor_queue_t *self, entry_t *entry)
 {
     size_t at = self->tail;
-    if (at < self->size_bytes) {
+    bool is_wrapped = at >= self->size_bytes;
+    if (!is_wrapped) {
         memcpy(entry, self->ring + at, sizeof *entry);
+        is_wrapped = entry->size_bytes == 0;
     }
-    if (at == self->size_bytes || entry->size_bytes == 0) {
+    if (is_wrapped) {
         at = 0;
         memcpy(entry, self->ring, sizeof *entry);
     }

@@ -88,8 +88,8 @@ typedef struct {
     bool ignore_eos;
     bool skip_special_tokens;
     bool return_tokens_as_token_ids; /* log-probabilities name "token_id:N" instead of text */
-    bool add_special_tokens;    /* tokenize */
-    bool add_generation_prompt; /* tokenize */
+    bool add_special_tokens;         /* tokenize */
+    bool add_generation_prompt;      /* tokenize */
 
     uint32_t stop_count;
     proto_text_t stops[ACTOR_HTTP_STOP_COUNT_MAX]; /* lent from the document */

@@ -120,7 +120,7 @@ actor_crash_report(const char *name, const actor_process_t *process, uint32_t re
                                REPORT_SIZE_BYTES - at);
         text[at++] = '"';
     }
-    memcpy(text + at, "]}\n", 3);
-    actor_log_forward(text, at + 3);
+    at += (size_t)snprintf(text + at, REPORT_SIZE_BYTES - at, "]}\n");
+    actor_log_forward(text, at);
     free(text);
 }

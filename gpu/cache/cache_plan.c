@@ -144,6 +144,7 @@ cache_plan_new(const cache_plan_options_t *options, cache_plan_t **out_p)
         uint32_t count = options->fields[i].plane + 1;
         self->plane_count = count > self->plane_count ? count : self->plane_count;
     }
+    require(options->field_count > 0);
     self->fields = calloc(options->field_count, sizeof *self->fields);
     self->layouts = calloc(options->field_count, sizeof *self->layouts);
     self->plane_bytes = calloc(self->plane_count, sizeof *self->plane_bytes);

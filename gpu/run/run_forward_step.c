@@ -197,6 +197,7 @@ run_forward_step_capture(run_forward_step_t *self)
     }
     uint32_t ladder[RUN_LADDER_LEN_MAX];
     uint32_t count = run_forward_step_ladder(o->capture_bs_max, ladder);
+    require(count > 0);
     uint32_t rows = ladder[count - 1] * o->buffers->options.width;
     self->pool_bytes = model_workspace_bytes(o->model, rows, rows);
     proto_status_t status = device_pool_new(o->device, self->pool_bytes, &self->pool);

@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "proto_messages.h"
@@ -26,7 +27,7 @@ read_number(const char *path, const char *key)
     size_t key_len = strlen(key);
     while (value == 0 && fgets(line, sizeof line, file) != NULL) {
         if (strncmp(line, key, key_len) == 0) {
-            (void)sscanf(line + key_len, "%" SCNu64, &value);
+            value = strtoull(line + key_len, NULL, 10); /* 0 for "max" */
         }
     }
     (void)fclose(file);
