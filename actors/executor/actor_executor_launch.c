@@ -181,7 +181,6 @@ actor_executor_launch(actor_executor_core_t *self, const actor_input_t *input,
     uint32_t at = (self->flight_first + self->flight_count) % FLIGHTS_MAX;
     executor_flight_t *flight = &self->flights[at];
     flight->step = plan->step;
-    flight->launched_ns = input->now_ns;
     flight->row_count = 0;
     flight->prompt_token_count = commit_extends(self, plan, flight, outbox);
     commit_decodes(self, plan, flight);

@@ -1,7 +1,6 @@
 /* actor_executor_state.h - the insides of the executor core, shared by its own files only.
  *
- * actor_executor_core.c   inputs, links, ADMIT, RESET, the core's operations
- * actor_executor_setup.c  DEVICE_READY: sizes, stores
+ * actor_executor_core.c   inputs, links, ADMIT, RESET   actor_executor_setup.c  DEVICE_READY
  * actor_executor_plan.c   PLAN: the rules
  * actor_executor_launch.c what follows a plan that breaks none
  * actor_executor_result.c STEP_DONE: tokens, page hashes, the result that follows */
@@ -59,7 +58,6 @@ typedef struct {
 
 typedef struct {
     uint64_t step;
-    uint64_t launched_ns;
     uint32_t row_count;
     uint32_t token_count; /* in the forward, without padding */
     uint32_t prompt_token_count;
