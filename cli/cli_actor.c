@@ -180,6 +180,8 @@ run_executor(const session_t *session)
                 .capture_bs_max = node->capture_size_max,
                 .kernel_path = node->kernels,
                 .graph_debug = node->graph_debug,
+                .int8_activations = node->int8_activations,
+                .cache_dtype = node->cache_dtype,
             },
         .null_device = node->null_device,
     };

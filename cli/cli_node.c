@@ -50,6 +50,9 @@ const cli_option_t cli_node_options[] = {
     NUMBER("max-capture-size", capture_size_max, 1, PROTO_ROWS_MAX, "ROWS",
            "largest decode batch that gets a graph (32)"),
     FLAG("graph-debug", graph_debug, "check every captured address before each replay"),
+    FLAG("int8-activations", int8_activations,
+         "round activations to 8 bits: faster prefill, less exact"),
+    TEXT("cache-dtype", cache_dtype, "TYPE", "auto, f16 or f32 (auto: f16 unless weights are f32)"),
     FLAG("null-device", null_device, "no model: made-up tokens, for measuring the actors"),
     TEXT("record", record, "MODE",
          "off, ring (memory only) or a folder for the message log (ring)"),
@@ -85,6 +88,7 @@ cli_node_init(cli_node_t *node)
     node->block_granularity = 64;
     node->device = "cpu";
     node->kernels = "auto";
+    node->cache_dtype = "auto";
     node->capture_size_max = 32;
     node->record = "ring";
     node->log_level = "info";
@@ -97,6 +101,12 @@ cli_node_check(const cli_node_t *node)
 {
     if (strcmp(node->device, "cpu") != 0) {
         fprintf(stderr, "onepath: --device is '%s'; this build has: cpu\n", node->device);
+        return STATUS_ERR_CONFIG;
+    }
+    if (strcmp(node->cache_dtype, "auto") != 0 && strcmp(node->cache_dtype, "f16") != 0 &&
+        strcmp(node->cache_dtype, "f32") != 0) {
+        fprintf(stderr, "onepath: --cache-dtype is '%s'; it takes auto, f16 or f32\n",
+                node->cache_dtype);
         return STATUS_ERR_CONFIG;
     }
     if (strcmp(node->host, "127.0.0.1") != 0 && strcmp(node->host, "localhost") != 0) {

@@ -29,6 +29,8 @@ typedef struct {
     bool enforce_eager;
     uint32_t capture_size_max;
     bool graph_debug;
+    bool int8_activations;
+    const char *cache_dtype;
     bool null_device;
     /* running */
     const char *record;
