@@ -12,7 +12,8 @@ enum {
     CHUNK_TILES_MAX = 8,
     PRIVATE_SIZE_BYTES = 32 << 10, /* activations that every thread quantises for itself */
     PRIVATE_ROWS_MAX = 4,
-    QUANTS = 2, /* KERN_QUANT_32 and KERN_QUANT_256 */
+    QUANTS = 2, /* KERN_QUANT_32 and KERN_QUANT_256 can be needed at once */
+    KINDS = KERN_QUANT_SUMS + 1,
 };
 
 _Static_assert(PRIVATE_SIZE_BYTES + 2 * ROWS_OF_CHUNK * KERN_PACK_ROWS * 4 +
@@ -27,8 +28,8 @@ typedef struct {
     const float *input;
     size_t input_stride;
     uint32_t rows;
-    uint8_t *records[QUANTS + 1]; /* by kern_quant_t; NULL = not needed */
-    size_t record_stride;
+    kern_activations_t activations;
+    uint8_t *records[KINDS]; /* by kern_quant_t; NULL = not needed */
     const kern_table_t *table;
     kern_share_t *share;
 } product_t;
@@ -39,41 +40,65 @@ kern_linear_workspace_size_bytes(uint32_t rows, uint32_t cols)
     return (size_t)rows * kern_record_layout(cols).size_bytes * QUANTS;
 }
 
+/* What the product of a weight type needs to know of the activations. */
+static kern_quant_t
+record_kind(const product_t *self, kern_type_t type)
+{
+    kern_quant_t quant = kern_pack_quant(type);
+    if (quant == KERN_QUANT_NONE || self->activations == KERN_ACTIVATIONS_INT8) {
+        return quant;
+    }
+    return kern_pack_has_min(type) ? KERN_QUANT_SUMS : KERN_QUANT_NONE;
+}
+
+static size_t
+record_size_bytes(kern_quant_t kind, uint32_t cols)
+{
+    return kind == KERN_QUANT_SUMS ? kern_record_sums_size_bytes(cols)
+                                   : kern_record_layout(cols).size_bytes;
+}
+
 static void
-quantize_rows(const product_t *self, uint32_t first, uint32_t end)
+make_records(const product_t *self, uint32_t first, uint32_t end)
 {
     uint32_t cols = self->weights[0].cols;
-    for (uint32_t row = first; row < end; row++) {
-        for (int quant = KERN_QUANT_32; quant <= KERN_QUANT_256; quant++) {
-            if (self->records[quant] != NULL) {
-                self->table->quantize_row((kern_quant_t)quant,
-                                          self->input + row * self->input_stride, cols,
-                                          self->records[quant] + row * self->record_stride);
+    for (int kind = KERN_QUANT_32; kind < KINDS; kind++) {
+        if (self->records[kind] == NULL) {
+            continue;
+        }
+        size_t stride = record_size_bytes((kern_quant_t)kind, cols);
+        for (uint32_t row = first; row < end; row++) {
+            const float *input = self->input + row * self->input_stride;
+            uint8_t *record = self->records[kind] + row * stride;
+            if (kind == KERN_QUANT_SUMS) {
+                self->table->sum_row(input, cols, (float *)(void *)record);
+            } else {
+                self->table->quantize_row((kern_quant_t)kind, input, cols, record);
             }
         }
     }
 }
 
-/* Quantises the input as the weights need it.  A row or two are faster done by every thread for
+/* Prepares the input as the weights need it.  A row or two are faster done by every thread for
  * itself than shared: no thread has to wait for another, which matters where processors are few and
  * busy.  More rows are shared out, with a barrier at the end. */
 static void
-quantize_input(product_t *self, void *workspace, size_t workspace_size_bytes)
+prepare_input(product_t *self, void *workspace, size_t workspace_size_bytes)
 {
     uint32_t cols = self->weights[0].cols;
-    bool needed[QUANTS + 1] = {false};
-    self->record_stride = kern_record_layout(cols).size_bytes;
+    bool needed[KINDS] = {false};
     for (uint32_t i = 0; i < self->weight_count; i++) {
         kern_type_t type = self->weights[i].type;
         require(self->weights[i].cols == cols);
         require(cols % kern_type_block_len(type) == 0);
         require(kern_pack_quant(type) == KERN_QUANT_NONE || cols <= KERN_PACK_COLS_MAX);
-        needed[kern_pack_quant(type)] = true;
+        needed[record_kind(self, type)] = true;
     }
-    needed[KERN_QUANT_NONE] = false;
-    size_t one_size_bytes = self->rows * self->record_stride;
-    size_t all_size_bytes =
-        one_size_bytes * ((needed[KERN_QUANT_32] ? 1u : 0u) + (needed[KERN_QUANT_256] ? 1u : 0u));
+    size_t all_size_bytes = 0;
+    for (int kind = KERN_QUANT_32; kind < KINDS; kind++) {
+        size_t size_bytes = self->rows * record_size_bytes((kern_quant_t)kind, cols);
+        all_size_bytes += needed[kind] ? size_bytes : 0;
+    }
     if (all_size_bytes == 0) {
         return;
     }
@@ -82,21 +107,21 @@ quantize_input(product_t *self, void *workspace, size_t workspace_size_bytes)
     require(at != NULL);
     require((uintptr_t)at % 64 == 0);
     require(private || all_size_bytes <= workspace_size_bytes);
-    for (int quant = KERN_QUANT_32; quant <= KERN_QUANT_256; quant++) {
-        if (needed[quant]) {
-            self->records[quant] = at;
-            at += one_size_bytes;
+    for (int kind = KERN_QUANT_32; kind < KINDS; kind++) {
+        if (needed[kind]) {
+            self->records[kind] = at;
+            at += self->rows * record_size_bytes((kern_quant_t)kind, cols);
         }
     }
     if (private) {
-        quantize_rows(self, 0, self->rows);
+        make_records(self, 0, self->rows);
         return;
     }
     /* A few rows for each claim, so that the counter is not the work. */
     uint32_t step = cols >= 2048 ? 1 : 4;
     for (uint32_t first = kern_share_claim(self->share) * step; first < self->rows;
          first = kern_share_claim(self->share) * step) {
-        quantize_rows(self, first, first + step < self->rows ? first + step : self->rows);
+        make_records(self, first, first + step < self->rows ? first + step : self->rows);
     }
     kern_share_sync(self->share);
 }
@@ -118,8 +143,7 @@ run_tile(const product_t *self, const kern_weight_t *weight, uint32_t tile, cons
     uint32_t column = tile * KERN_PACK_ROWS;
     uint32_t rest = weight->rows - column;
     uint32_t out_count = rest < KERN_PACK_ROWS ? rest : KERN_PACK_ROWS;
-    kern_quant_t quant = kern_pack_quant(weight->type);
-    if (quant == KERN_QUANT_NONE) {
+    if (kern_pack_quant(weight->type) == KERN_QUANT_NONE) {
         size_t stride = kern_type_row_size_bytes(weight->type, weight->cols);
         kern_dot_args_t args = {
             .type = weight->type,
@@ -138,12 +162,16 @@ run_tile(const product_t *self, const kern_weight_t *weight, uint32_t tile, cons
         self->table->dot(&args);
         return;
     }
+    kern_quant_t kind = record_kind(self, weight->type);
+    size_t record_stride = record_size_bytes(kind, weight->cols);
     kern_tile_args_t args = {
         .type = weight->type,
         .tile = packed,
         .cols = weight->cols,
-        .records = self->records[quant] + first * self->record_stride,
-        .record_stride = self->record_stride,
+        .records = self->records[kind] == NULL ? NULL : self->records[kind] + first * record_stride,
+        .record_stride = self->records[kind] == NULL ? 0 : record_stride,
+        .input = self->input + first * self->input_stride,
+        .input_stride = self->input_stride,
         .rows = count,
         .out_count = out_count,
         .out = target->out,
@@ -151,7 +179,11 @@ run_tile(const product_t *self, const kern_weight_t *weight, uint32_t tile, cons
         .bias = target->bias,
         .accumulate = target->accumulate,
     };
-    self->table->tile(&args);
+    if (self->activations == KERN_ACTIVATIONS_INT8) {
+        self->table->tile(&args);
+    } else {
+        self->table->tile_float(&args);
+    }
 }
 
 /* The packed tile: in place, or made in `scratch`. */
@@ -206,10 +238,11 @@ kern_linear_host(const void *args_void, kern_share_t *share)
         .input = args->input,
         .input_stride = args->input_stride,
         .rows = args->rows,
+        .activations = args->activations,
         .table = kern_table(share->path),
         .share = share,
     };
-    quantize_input(&product, args->workspace, args->workspace_size_bytes);
+    prepare_input(&product, args->workspace, args->workspace_size_bytes);
 
     uint32_t chunk_counts[KERN_LINEAR_WEIGHTS_MAX];
     uint32_t per_block = 0; /* chunks for each block of rows */
@@ -286,10 +319,11 @@ kern_gate_up_host(const void *args_void, kern_share_t *share)
         .input = args->input,
         .input_stride = args->input_stride,
         .rows = args->rows,
+        .activations = args->activations,
         .table = kern_table(share->path),
         .share = share,
     };
-    quantize_input(&product, args->workspace, args->workspace_size_bytes);
+    prepare_input(&product, args->workspace, args->workspace_size_bytes);
 
     uint32_t step = (tiles_of_chunk(&args->gate, args->rows) + 1) / 2;
     uint32_t tiles = tile_count(&args->gate);

@@ -1,10 +1,11 @@
 /* kern_linear.h - matrix products with weights of any type, not expanded.
  *
- * y[r][n] (+)= sum over k of x[r][k] * W[n][k], + bias[n].  float32 in and out.  F32, F16 and BF16
- * weights are multiplied in float32.  For quantised weights the activations are quantised once for
- * each row into the workspace (int8 per 32 values with a half precision scale; per 256 values for
- * the K types), products are exact integers for each block, and blocks are summed in float32 in the
- * order of k.  A row's result never depends on the other rows, their number, or the threads. */
+ * y[r][n] (+)= sum over k of x[r][k] * W[n][k], + bias[n].  float32 in and out.
+ * Weights are multiplied in float32; quantised ones are expanded in registers.  On request the
+ * activations are rounded to 8 bits for quantised weights: quantised once for each row into the
+ * workspace (int8 per 32 values with a half precision scale; per 256 values for the K types),
+ * products are exact integers for each block.  Blocks are summed in float32 in the order of k.  A
+ * row's result never depends on the other rows, their number, or the threads. */
 #ifndef KERN_LINEAR_H
 #define KERN_LINEAR_H
 
@@ -28,6 +29,12 @@ typedef struct {
     bool packed; /* data was written by kern_weight_pack() */
 } kern_weight_t;
 
+/* What quantised weights are multiplied with. */
+typedef enum {
+    KERN_ACTIVATIONS_FLOAT = 0, /* the input as it is */
+    KERN_ACTIVATIONS_INT8 = 1,  /* the input rounded to 8 bits: faster for many rows, less exact */
+} kern_activations_t;
+
 typedef struct {
     const float *input;    /* [rows][input_stride] */
     size_t input_stride;   /* floats, at least the weights' cols */
@@ -40,15 +47,17 @@ typedef struct {
     bool accumulate;             /* y += ... instead of y = ... */
     void *workspace;             /* 64-byte aligned; shared by the team */
     size_t workspace_size_bytes; /* at least kern_linear_workspace_size_bytes() */
+    kern_activations_t activations;
 } kern_linear_args_t;
 
 /* outputs must not overlap the input. */
 void kern_linear_host(const void *args, kern_share_t *share);
 
-/* What kern_linear and kern_gate_up need for so many rows of so many inputs, any weight type. */
+/* What kern_linear and kern_gate_up need for so many rows of so many inputs, any weight type
+ * and kind of activations. */
 size_t kern_linear_workspace_size_bytes(uint32_t rows, uint32_t cols);
 
-/* h[r][n] = silu(x . gate[n]) * (x . up[n]), with one quantisation of x. */
+/* h[r][n] = silu(x . gate[n]) * (x . up[n]), with one preparation of x. */
 typedef struct {
     const float *input; /* [rows][input_stride] */
     size_t input_stride;
@@ -59,6 +68,7 @@ typedef struct {
     size_t output_stride;
     void *workspace;
     size_t workspace_size_bytes; /* at least kern_linear_workspace_size_bytes() */
+    kern_activations_t activations;
 } kern_gate_up_args_t;
 
 void kern_gate_up_host(const void *args, kern_share_t *share);

@@ -3,6 +3,7 @@
 #ifndef KERN_LINEAR_BODY_H
 #define KERN_LINEAR_BODY_H
 
+#include "kern_block_body.h"
 #include "kern_table.h"
 
 /* ---- activations ----------------------------------------------------------------------------- */
@@ -69,15 +70,6 @@ quantize_row(kern_quant_t quant, const float *input, uint32_t cols, uint8_t *rec
 }
 
 /* ---- quantised weights ----------------------------------------------------------------------- */
-
-KV_INLINE int
-bits_of(kern_type_t type)
-{
-    return type == KERN_TYPE_Q8_0                             ? 8
-           : type == KERN_TYPE_Q6_K                           ? 6
-           : type == KERN_TYPE_Q5_0 || type == KERN_TYPE_Q5_K ? 5
-                                                              : 4;
-}
 
 /* The eight quads of 32 columns, each byte the unsigned quant (Q8_0: see kvb_load_i8). */
 KV_INLINE void
@@ -149,14 +141,6 @@ block_scales(kern_type_t type, const uint8_t *super, const uint8_t *scales)
     return out;
 }
 
-KV_INLINE float
-float_at(const uint8_t *bytes, size_t index)
-{
-    float value;
-    memcpy(&value, bytes + index * sizeof value, sizeof value);
-    return value;
-}
-
 /* One block of 32 columns of one row: the integer sums are exact, then at most two (Q6_K: four)
  * fused steps on the accumulator, always in this order. */
 KV_INLINE kv_t
@@ -181,40 +165,6 @@ block_step(kern_type_t type, kv_t acc, const kvb_t w[8], const block_scales_t *s
     }
     size_t sums = type == KERN_TYPE_Q4_1 ? layout->halves : layout->sums;
     return kv_fma(scales->offset, kv_set1(float_at(record + sums, b)), acc);
-}
-
-KV_INLINE void
-finish(kv_t acc, const float *bias, bool accumulate, float *out, uint32_t count)
-{
-    if (count == 16) {
-        acc = bias != NULL ? kv_add(acc, kv_load(bias)) : acc;
-        kv_store(out, accumulate ? kv_add(kv_load(out), acc) : acc);
-        return;
-    }
-    acc = bias != NULL ? kv_add(acc, kv_load_part(bias, count)) : acc;
-    kv_store_part(out, accumulate ? kv_add(kv_load_part(out, count), acc) : acc, count);
-}
-
-/* Few rows: the weights come from memory, so ask for the next tile while computing this one.  An
- * address past the last tile does no harm. */
-KV_INLINE void
-prefetch_next(kern_type_t type, const uint8_t *quants, const uint8_t *supers, const uint8_t *scales,
-              uint32_t b)
-{
-    size_t size_bytes = kern_pack_quant_size_bytes(type);
-    KERN_UNROLL
-    for (size_t at = 0; at < size_bytes; at += 64) {
-        __builtin_prefetch(quants + b * size_bytes + at);
-    }
-    if (type == KERN_TYPE_Q4_1) {
-        __builtin_prefetch(scales + (size_t)b * 64);
-    } else if (b % 2 == 0) {
-        __builtin_prefetch(scales + (size_t)b * 32);
-    }
-    if ((type == KERN_TYPE_Q4_K || type == KERN_TYPE_Q5_K || type == KERN_TYPE_Q6_K) &&
-        b % 8 == 0) {
-        __builtin_prefetch(supers + (size_t)(b / 8) * 64);
-    }
 }
 
 KV_INLINE void
@@ -262,10 +212,10 @@ tile_rows(kern_type_t type, uint32_t rows, const kern_tile_args_t *args, uint32_
         for (; at + KV_TILE_ROWS <= args->rows; at += KV_TILE_ROWS) {                              \
             tile_rows(type, KV_TILE_ROWS, args, at);                                               \
         }                                                                                          \
-        for (; at + 4 <= args->rows; at += 4) {                                                    \
+        for (; KV_TILE_ROWS >= 4 && at + 4 <= args->rows; at += 4) {                               \
             tile_rows(type, 4, args, at);                                                          \
         }                                                                                          \
-        for (; at + 2 <= args->rows; at += 2) {                                                    \
+        for (; KV_TILE_ROWS >= 2 && at + 2 <= args->rows; at += 2) {                               \
             tile_rows(type, 2, args, at);                                                          \
         }                                                                                          \
         for (; at < args->rows; at++) {                                                            \

@@ -27,14 +27,23 @@ enum {
     KERN_PACK_COLS_MAX = 1 << 15, /* a tile must fit a thread's scratch */
 };
 
-/* How activations are quantised for a weight type. */
+/* What a record of a row of activations holds for a weight type. */
 typedef enum {
-    KERN_QUANT_NONE, /* float weights */
+    KERN_QUANT_NONE, /* float weights: there is none */
     KERN_QUANT_32,   /* a scale for each 32 values */
     KERN_QUANT_256,  /* one for each 256 (K types) */
+    KERN_QUANT_SUMS, /* float activations: no quants, the sum of each 32 values as floats */
 } kern_quant_t;
 
+/* Never KERN_QUANT_SUMS. */
 kern_quant_t kern_pack_quant(kern_type_t type);
+
+/* value = step * quant + min: a product needs the sums of the activations. */
+static inline bool
+kern_pack_has_min(kern_type_t type)
+{
+    return type == KERN_TYPE_Q4_1 || type == KERN_TYPE_Q4_K || type == KERN_TYPE_Q5_K;
+}
 
 /* Byte offsets within a tile. */
 typedef struct {
@@ -71,5 +80,12 @@ typedef struct {
 } kern_record_layout_t;
 
 kern_record_layout_t kern_record_layout(uint32_t cols);
+
+/* Of a record of KERN_QUANT_SUMS. */
+static inline size_t
+kern_record_sums_size_bytes(uint32_t cols)
+{
+    return ((cols / 32) * sizeof(float) + 63) / 64 * 64;
+}
 
 #endif

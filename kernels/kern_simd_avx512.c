@@ -12,6 +12,8 @@
 const kern_table_t KV_TABLE = {
     .quantize_row = quantize_row,
     .tile = tile,
+    .tile_float = kern_tile_float_avx512,
+    .sum_row = kern_sum_row_avx512,
     .dot = dot,
     .split = split,
     .merge = merge,

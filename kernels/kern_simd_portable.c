@@ -11,6 +11,8 @@
 const kern_table_t KV_TABLE = {
     .quantize_row = quantize_row,
     .tile = tile,
+    .tile_float = kern_tile_float_portable,
+    .sum_row = kern_sum_row_portable,
     .dot = dot,
     .split = split,
     .merge = merge,

@@ -26,8 +26,10 @@ typedef struct {
     kern_type_t type;
     const uint8_t *tile;
     uint32_t cols;
-    const uint8_t *records; /* the first row's record */
+    const uint8_t *records; /* the first row's record; what it holds: kern_quant_t */
     size_t record_stride;   /* bytes */
+    const float *input;     /* of the first row; for tile_float */
+    size_t input_stride;    /* floats */
     uint32_t rows;
     uint32_t out_count; /* 1..16 weight rows that exist */
     float *out;         /* the first row's first output */
@@ -82,7 +84,9 @@ enum {
 
 typedef struct {
     void (*quantize_row)(kern_quant_t quant, const float *input, uint32_t cols, uint8_t *record);
-    void (*tile)(const kern_tile_args_t *args);
+    void (*tile)(const kern_tile_args_t *args);       /* int8 activations */
+    void (*tile_float)(const kern_tile_args_t *args); /* float activations */
+    void (*sum_row)(const float *input, uint32_t cols, float *out);
     void (*dot)(const kern_dot_args_t *args);
     void (*split)(const kern_split_args_t *args);
     /* (max, sum, values) absorbs the next split. */
@@ -108,6 +112,17 @@ typedef struct {
     uint32_t (*select_ge)(const float *input, uint32_t count, float limit, uint32_t *out,
                           uint32_t out_max);
 } kern_table_t;
+
+/* The part of a path that is compiled by itself (kern_simd_float_*.c), for its size. */
+#define KERN_FLOAT_PATH(path)                                                                      \
+    void kern_tile_float_##path(const kern_tile_args_t *args);                                     \
+    void kern_sum_row_##path(const float *input, uint32_t cols, float *out);
+KERN_FLOAT_PATH(portable)
+#if defined(__x86_64__)
+KERN_FLOAT_PATH(avx2)
+KERN_FLOAT_PATH(avx512)
+#endif
+#undef KERN_FLOAT_PATH
 
 extern const kern_table_t kern_table_portable;
 #if defined(__x86_64__)

@@ -12,6 +12,9 @@
 #define KV_INLINE static inline __attribute__((always_inline, unused))
 #define KV_TABLE kern_table_avx2
 #define KV_TILE_ROWS 4
+#define KV_FLOAT_ROWS 2
+#define KV_LOOKUP 0
+#define KV_UNROLL_QUANTS KERN_UNROLL
 #define KV_DOT_ROWS 2
 #define KV_DOT_COLS 2
 #define KV_Q8_ZERO 0
@@ -341,6 +344,42 @@ KV_INLINE kvb_t
 kvb_add_two_bits(kvb_t x, kvb_t high, int place)
 {
     return KVB_BOTH(kv_half_two_bits(x.a, high.a, place), kv_half_two_bits(x.b, high.b, place));
+}
+
+KV_INLINE kvb_t
+kvb_sub(kvb_t x, int value)
+{
+    __m256i all = _mm256_set1_epi8((char)value);
+    return KVB_BOTH(_mm256_sub_epi8(x.a, all), _mm256_sub_epi8(x.b, all));
+}
+
+KV_INLINE __m256
+kv_half_signed_at(__m256i x, int c)
+{
+    __m256i top = c == 0   ? _mm256_slli_epi32(x, 24)
+                  : c == 1 ? _mm256_slli_epi32(x, 16)
+                  : c == 2 ? _mm256_slli_epi32(x, 8)
+                           : x;
+    return _mm256_cvtepi32_ps(_mm256_srai_epi32(top, 24));
+}
+
+KV_INLINE kv_t
+kvb_signed_at(kvb_t x, int c)
+{
+    return KV_BOTH(kv_half_signed_at(x.a, c), kv_half_signed_at(x.b, c));
+}
+
+/* There is no lookup of 16 lanes (KV_LOOKUP is 0). */
+KV_INLINE kv_t
+kvb_lookup_4(kvb_t x, int shift, int zero)
+{
+    return kvb_signed_at(kvb_sub(kvb_low_nibbles(x), zero), shift / 8);
+}
+
+KV_INLINE kv_t
+kvb_lookup_5(kvb_t x, int shift, int zero)
+{
+    return kvb_signed_at(kvb_sub(x, zero), shift / 8);
 }
 
 /* Pairs of products as 16-bit sums.  Signed weights: |w| * (x with w's sign); |w| <= 128 and

@@ -12,6 +12,9 @@
 #define KV_INLINE static inline __attribute__((always_inline, unused))
 #define KV_TABLE kern_table_avx512
 #define KV_TILE_ROWS 8
+#define KV_FLOAT_ROWS 8
+#define KV_LOOKUP 1
+#define KV_UNROLL_QUANTS KERN_UNROLL
 #define KV_DOT_ROWS 4
 #define KV_DOT_COLS 4
 #define KV_Q8_ZERO 128
@@ -259,6 +262,68 @@ kvb_add_two_bits(kvb_t a, kvb_t high, int place)
                     : place == 2 ? high
                                  : _mm512_srli_epi16(high, 2);
     return _mm512_or_si512(a, _mm512_and_si512(moved, mask));
+}
+
+KV_INLINE kvb_t
+kvb_sub(kvb_t a, int value)
+{
+    return _mm512_sub_epi8(a, _mm512_set1_epi8((char)value));
+}
+
+/* A shift by a constant once the loop around it is unrolled. */
+KV_INLINE __m512i
+kv_shifted(__m512i a, int shift)
+{
+    switch (shift) {
+    case 0:
+        return a;
+    case 4:
+        return _mm512_srli_epi32(a, 4);
+    case 8:
+        return _mm512_srli_epi32(a, 8);
+    case 12:
+        return _mm512_srli_epi32(a, 12);
+    case 16:
+        return _mm512_srli_epi32(a, 16);
+    case 20:
+        return _mm512_srli_epi32(a, 20);
+    case 24:
+        return _mm512_srli_epi32(a, 24);
+    default:
+        return _mm512_srli_epi32(a, 28);
+    }
+}
+
+KV_INLINE kv_t
+kvb_signed_at(kvb_t a, int c)
+{
+    __m512i top = c == 0   ? _mm512_slli_epi32(a, 24)
+                  : c == 1 ? _mm512_slli_epi32(a, 16)
+                  : c == 2 ? _mm512_slli_epi32(a, 8)
+                           : a;
+    return _mm512_cvtepi32_ps(_mm512_srai_epi32(top, 24));
+}
+
+/* 0..15 less `zero`, which is a constant. */
+KV_INLINE kv_t
+kv_table_from(int first)
+{
+    __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    return _mm512_cvtepi32_ps(_mm512_add_epi32(lanes, _mm512_set1_epi32(first)));
+}
+
+/* The permutations look at the low 4 (5) bits of each lane only. */
+KV_INLINE kv_t
+kvb_lookup_4(kvb_t a, int shift, int zero)
+{
+    return _mm512_permutexvar_ps(kv_shifted(a, shift), kv_table_from(-zero));
+}
+
+KV_INLINE kv_t
+kvb_lookup_5(kvb_t a, int shift, int zero)
+{
+    return _mm512_permutex2var_ps(kv_table_from(-zero), kv_shifted(a, shift),
+                                  kv_table_from(16 - zero));
 }
 
 KV_INLINE kvi_t

@@ -14,8 +14,19 @@
 
 #define KV_INLINE static inline __attribute__((always_inline, unused))
 #define KV_TABLE kern_table_portable
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define KV_TILE_ROWS 1 /* each further size is minutes of compilation with checks */
+#else
 #define KV_TILE_ROWS 4 /* rows of one register tile (quantised weights) */
-#define KV_DOT_ROWS 2  /* rows and columns of one register tile (float weights) */
+#endif
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define KV_FLOAT_ROWS 1
+#else
+#define KV_FLOAT_ROWS 2 /* the same for float activations */
+#endif
+#define KV_LOOKUP 0      /* kvb_lookup_4() and kvb_lookup_5() are the fast way to a float */
+#define KV_UNROLL_QUANTS /* before the loops over the quants of a block */
+#define KV_DOT_ROWS 2    /* rows and columns of one register tile (float weights) */
 #define KV_DOT_COLS 2
 #define KV_Q8_ZERO 0 /* what kvb_load_i8 adds to signed bytes */
 #define KV_FOR for (int lane = 0; lane < 16; lane++)
@@ -318,6 +329,53 @@ kvb_add_two_bits(kvb_t a, kvb_t high, int place)
         a.v[i] |= (uint8_t)(((high.v[i] >> (2 * place)) & 3) << 4);
     }
     return a;
+}
+
+KV_INLINE kvb_t
+kvb_sub(kvb_t a, int value)
+{
+    for (int i = 0; i < 64; i++) {
+        a.v[i] = (uint8_t)(a.v[i] - value);
+    }
+    return a;
+}
+
+/* Signed byte c of each group of four. */
+KV_INLINE kv_t
+kvb_signed_at(kvb_t a, int c)
+{
+    kv_t out;
+    KV_FOR
+    {
+        out.v[lane] = (float)(int8_t)a.v[4 * lane + c];
+    }
+    return out;
+}
+
+/* The 4 (5) bits from bit `shift` on of each 32-bit lane, less `zero`. */
+KV_INLINE kv_t
+kvb_lookup(kvb_t a, int shift, int bits, int zero)
+{
+    kv_t out;
+    KV_FOR
+    {
+        uint32_t word;
+        memcpy(&word, &a.v[4 * lane], sizeof word);
+        out.v[lane] = (float)((int)((word >> shift) & ((1u << bits) - 1u)) - zero);
+    }
+    return out;
+}
+
+KV_INLINE kv_t
+kvb_lookup_4(kvb_t a, int shift, int zero)
+{
+    return kvb_lookup(a, shift, 4, zero);
+}
+
+KV_INLINE kv_t
+kvb_lookup_5(kvb_t a, int shift, int zero)
+{
+    return kvb_lookup(a, shift, 5, zero);
 }
 
 /* For each lane: sum over 4 vectors g and 4 bytes c of w[g][4 lane + c] * x[4 g + c].

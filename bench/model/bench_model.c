@@ -1,4 +1,4 @@
-/* bench_model MODEL [threads] [streams] [kernel path] - decode and prefill speed through the
+/* bench_model MODEL [threads] [streams] [kernel path] [int8] - decode and prefill speed through the
  * executor's own interface, for profiling.  Prints one line for each figure. */
 #include <inttypes.h>
 #include <sched.h>
@@ -110,7 +110,8 @@ int
 main(int argc, char **argv)
 {
     if (argc < 2) {
-        (void)fprintf(stderr, "usage: bench_model MODEL [threads] [streams] [kernel path]\n");
+        (void)fprintf(stderr,
+                      "usage: bench_model MODEL [threads] [streams] [kernel path] [int8]\n");
         return 64;
     }
     uint32_t streams = argc > 3 ? (uint32_t)strtoul(argv[3], NULL, 10) : 16;
@@ -125,6 +126,7 @@ main(int argc, char **argv)
         .step_tokens_max = PROMPT_LEN,
         .block_granularity = GRANULARITY,
         .kernel_path = argc > 4 ? argv[4] : "auto",
+        .int8_activations = argc > 5 && strcmp(argv[5], "int8") == 0,
         .error = error,
         .error_size_bytes = sizeof error,
     };

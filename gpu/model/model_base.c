@@ -28,6 +28,13 @@ model_destroy(model_t **self_p)
     }
 }
 
+void
+model_set_activations(model_t *self, kern_activations_t activations)
+{
+    require(self != NULL);
+    self->activations = activations;
+}
+
 const file_config_t *
 model_config(const model_t *self)
 {

@@ -41,10 +41,11 @@ typedef struct {
 /* First member of every model. */
 struct model {
     const model_vtable_t *vtable;
-    device_t *device;     /* lent */
-    file_config_t config; /* a copy */
-    size_t weight_bytes;  /* device copies made */
-    size_t mapped_bytes;  /* of the weights still used in the mapping */
+    device_t *device;               /* lent */
+    file_config_t config;           /* a copy */
+    size_t weight_bytes;            /* device copies made */
+    size_t mapped_bytes;            /* of the weights still used in the mapping */
+    kern_activations_t activations; /* float unless set otherwise */
 };
 
 typedef void (*model_progress_fn)(void *context, uint64_t done_bytes, uint64_t total_bytes);
@@ -55,6 +56,9 @@ MUST_CHECK proto_status_t model_new(device_t *device, const file_model_t *file,
                                     model_progress_fn progress, void *progress_context,
                                     model_t **out_p);
 void model_destroy(model_t **self_p);
+
+/* What quantised weights are multiplied with; before the first forward. */
+void model_set_activations(model_t *self, kern_activations_t activations);
 
 const file_config_t *model_config(const model_t *self);
 

@@ -145,6 +145,7 @@ launch_linear(const llama_t *self, const model_context_t *context, const workspa
         .accumulate = false,
         .workspace = w->linear_workspace,
         .workspace_size_bytes = w->linear_workspace_bytes,
+        .activations = self->base.activations,
     };
     device_ops(self->base.device)->linear(context->stream, &args);
 }
@@ -165,6 +166,7 @@ launch_qkv(const llama_t *self, const model_context_t *context, const workspace_
         .accumulate = false,
         .workspace = w->linear_workspace,
         .workspace_size_bytes = w->linear_workspace_bytes,
+        .activations = self->base.activations,
     };
     device_ops(self->base.device)->linear(context->stream, &args);
 }
@@ -246,6 +248,7 @@ launch_layer(const llama_t *self, const model_context_t *context, const workspac
         .output_stride = c->ffn_size,
         .workspace = w->linear_workspace,
         .workspace_size_bytes = w->linear_workspace_bytes,
+        .activations = self->base.activations,
     };
     ops->gate_up(context->stream, &gate_up);
     launch_linear(self, context, w, &layer->down, NULL, w->hidden, w->delta, context->rows);

@@ -130,12 +130,29 @@ load_model(run_executor_t *self)
                     o->model_path, file_arch_name(config->arch), config->head_dim,
                     (int)KERN_HEAD_DIM_MAX, proto_status_text(status));
     }
+    model_set_activations(self->model,
+                          o->int8_activations ? KERN_ACTIVATIONS_INT8 : KERN_ACTIVATIONS_FLOAT);
     add_summary(self,
                 "model: %s (%s, %" PRIu32 " layers, %s), %.1f MiB on the device, %.1f MiB "
                 "mapped, loaded in %" PRIu64 " ms\n",
                 config->name, file_arch_name(config->arch), config->layer_count,
                 config->dtype_summary, (double)self->model->weight_bytes / 1048576.0,
                 (double)self->model->mapped_bytes / 1048576.0, now_ms() - begin_ms);
+    return STATUS_OK;
+}
+
+static proto_status_t
+choose_cache_dtype(run_executor_t *self)
+{
+    const char *name = self->options.cache_dtype;
+    bool is_f32 = model_config(self->model)->linear_dtype == FILE_DTYPE_F32;
+    if (name != NULL && strcmp(name, "auto") != 0) {
+        is_f32 = strcmp(name, "f32") == 0;
+        if (!is_f32 && strcmp(name, "f16") != 0) {
+            return fail(self, STATUS_ERR_CONFIG, "cache type '%s'; there are auto, f32, f16", name);
+        }
+    }
+    self->cache_dtype = is_f32 ? CACHE_DTYPE_F32 : CACHE_DTYPE_F16;
     return STATUS_OK;
 }
 
@@ -175,7 +192,7 @@ fill_options(run_executor_t *self)
                     " do not go together",
                     o->block_granularity, o->page_size);
     }
-    return STATUS_OK;
+    return choose_cache_dtype(self);
 }
 
 /* One full-attention group; k and v of every layer, each on a plane of its own. */
@@ -188,8 +205,6 @@ make_plan(run_executor_t *self)
     if (fields == NULL) {
         return fail(self, STATUS_ERR_NO_MEMORY, "no memory for the cache plan");
     }
-    cache_dtype_t dtype =
-        config->linear_dtype == FILE_DTYPE_F32 ? CACHE_DTYPE_F32 : CACHE_DTYPE_F16;
     for (uint32_t i = 0; i < field_count; i++) {
         fields[i] = (cache_field_t){
             .layer = i / 2,
@@ -199,7 +214,7 @@ make_plan(run_executor_t *self)
             .rows = self->options.block_granularity,
             .heads = config->kv_head_count,
             .head_dim = config->head_dim,
-            .dtype = dtype,
+            .dtype = self->cache_dtype,
         };
     }
     cache_group_t group = {
@@ -422,10 +437,11 @@ make_identity(run_executor_t *self)
     }
     (void)snprintf(self->fingerprint, sizeof self->fingerprint,
                    "model=%s;arch=%s;layers=%" PRIu32 ";kv=%s;kv_heads=%" PRIu32
-                   ";head_dim=%" PRIu32 ";block=%" PRIu32 ";width=1;draft=none",
+                   ";head_dim=%" PRIu32 ";block=%" PRIu32 ";width=1;draft=none;activations=%s",
                    digest, file_arch_name(config->arch), config->layer_count,
-                   config->linear_dtype == FILE_DTYPE_F32 ? "f32" : "f16", config->kv_head_count,
-                   config->head_dim, self->options.block_granularity);
+                   self->cache_dtype == CACHE_DTYPE_F32 ? "f32" : "f16", config->kv_head_count,
+                   config->head_dim, self->options.block_granularity,
+                   self->options.int8_activations ? "int8" : "float");
     for (uint32_t g = 0; g < cache_plan_group_count(self->plan); g++) {
         const cache_group_t *group = cache_plan_group(self->plan, g);
         self->group_kinds[g] = (uint32_t)group->kind;

@@ -38,9 +38,11 @@ typedef struct {
     void *progress_context;
     char *error; /* what went wrong, for people; may be NULL */
     size_t error_size_bytes;
-    bool graph_debug;   /* ONEPATH_GRAPH_DEBUG: verify the addresses of a graph's
-                         * metadata before each replay, poison tails and pools */
-    uint32_t page_size; /* tokens of a kernel page; 0 = min(granularity, 64) */
+    bool graph_debug;        /* ONEPATH_GRAPH_DEBUG: verify the addresses of a graph's
+                              * metadata before each replay, poison tails and pools */
+    uint32_t page_size;      /* tokens of a kernel page; 0 = min(granularity, 64) */
+    bool int8_activations;   /* round activations to 8 bits for quantised weights */
+    const char *cache_dtype; /* "f32", "f16"; NULL or "auto" = f16 unless weights are f32 */
 } run_executor_options_t;
 
 /* Loads the model, sizes and allocates everything, captures the graphs.  Takes seconds.

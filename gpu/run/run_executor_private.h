@@ -38,6 +38,7 @@ typedef struct {
 
 struct run_executor {
     run_executor_options_t options; /* defaults filled in */
+    cache_dtype_t cache_dtype;
     file_model_t *file;
     device_t *device;
     device_stream_t *stream;
