@@ -1,4 +1,4 @@
-"""Greedy output against llama.cpp's, on committed reference outputs.
+"""Greedy output against that of transformers in float32, on committed reference outputs.
 
 A first difference counts as a near-tie only if the gap of the two candidates' logits is at most
 four times the largest difference of the logits that both engines report on that prefix, and at
@@ -44,7 +44,7 @@ def compare(name, case, choice, ties):
 
 
 def greedy_agrees_with_the_reference():
-    with open(fixture("smollm2-greedy.json"), encoding="utf-8") as file:
+    with open(fixture("smollm2-greedy-float.json"), encoding="utf-8") as file:
         cases = json.load(file)["prompts"]
     check(len(cases) >= 20, f"only {len(cases)} reference cases")
     ties = []
