@@ -262,6 +262,8 @@ encode_sampling(const actor_http_exchange_t *self, uint32_t index, uint8_t out[S
                 .stop_ids = {stop_ids, (size_t)4 * params->stop_id_count},
                 .bias_ids = {bias_ids, (size_t)4 * params->bias_count},
                 .bias_values = {bias_values, (size_t)4 * params->bias_count},
+                .page_salt = {(const uint8_t *)params->cache_salt,
+                              params->cache_salt == NULL ? 0 : strlen(params->cache_salt)},
                 .prompt_length = params->prompts[self->choices[index].prompt_at].id_count,
             },
     };

@@ -94,6 +94,21 @@ def prefix_cache_changes_nothing_but_the_work():
         check(first["usage"]["prompt_tokens_details"]["cached_tokens"] == 0, "the first found some")
 
 
+def salted_requests_share_nothing():
+    """Neither pages of the prompt nor pages of an answer, with prompts shorter than a page too."""
+    def cached(node, prompt, salt):
+        answer = node.complete(prompt, max_tokens=150, ignore_eos=True, cache_salt=salt)
+        return answer["choices"][0]["text"], answer["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+    with System(*SMALL) as node:
+        node.wait_ready()
+        text, _ = cached(node, "Once upon a time", "alpha")
+        whole = "Once upon a time" + text
+        check(cached(node, whole, "beta")[1] == 0, "another salt found the answer's pages")
+        check(cached(node, whole, "alpha")[1] >= 64, "the same salt did not find them")
+        check(cached(node, whole, None)[1] == 0, "no salt found salted pages")
+
+
 def a_client_that_leaves_gives_its_blocks_back():
     with System(*SMALL) as node:
         node.wait_ready()
@@ -177,5 +192,6 @@ def bad_starts_are_clear():
 
 if __name__ == "__main__":
     main([answers_and_ends_in_order, tokens_do_not_depend_on_neighbours, eager_and_graph_agree,
-          prefix_cache_changes_nothing_but_the_work, a_client_that_leaves_gives_its_blocks_back,
+          prefix_cache_changes_nothing_but_the_work, salted_requests_share_nothing,
+          a_client_that_leaves_gives_its_blocks_back,
           limits_are_clear_errors, a_full_queue_answers_429, bad_starts_are_clear])
