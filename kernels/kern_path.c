@@ -1,5 +1,6 @@
 #include "kern_path.h"
 
+#include <cpuid.h>
 #include <string.h>
 
 #include "proto_require.h"
@@ -13,6 +14,17 @@ kern_path_name(kern_path_t path)
     return path_names[path];
 }
 
+/* Half floats in vectors.  clang 14 does not know "f16c" as a name for __builtin_cpu_supports(). */
+static bool
+has_f16c(void)
+{
+    unsigned a = 0;
+    unsigned b = 0;
+    unsigned c = 0;
+    unsigned d = 0;
+    return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+}
+
 bool
 kern_path_available(kern_path_t path)
 {
@@ -20,8 +32,7 @@ kern_path_available(kern_path_t path)
     case KERN_PATH_PORTABLE:
         return true;
     case KERN_PATH_AVX2:
-        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-               __builtin_cpu_supports("f16c");
+        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
     case KERN_PATH_AVX512:
         return kern_path_available(KERN_PATH_AVX2) && __builtin_cpu_supports("avx512f") &&
                __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&

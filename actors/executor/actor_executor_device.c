@@ -103,6 +103,17 @@ on_progress(void *context, const char *phase, uint64_t done_bytes, uint64_t tota
     actor_shell_report(self->shell, 1, done_bytes, total_bytes, phase);
 }
 
+/* What was sized and why: the lines of the device's own summary. */
+static void
+log_summary(const char *text)
+{
+    while (*text != '\0') {
+        size_t length = strcspn(text, "\n");
+        actor_log(ACTOR_LOG_INFO, "device.sized", 0, NULL, "%.*s", (int)length, text);
+        text += length + (text[length] == '\n' ? 1 : 0);
+    }
+}
+
 static proto_status_t
 device_open(actor_executor_device_t *self)
 {
@@ -121,6 +132,7 @@ device_open(actor_executor_device_t *self)
     proto_status_t status = run_executor_new(&run, &self->run);
     if (status == STATUS_OK) {
         atomic_store(&self->run_for_layer, self->run);
+        log_summary(run_executor_summary(self->run));
     }
     return status;
 }
