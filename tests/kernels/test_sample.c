@@ -383,16 +383,17 @@ START_TEST(penalties_see_what_was_generated)
     bench->top_k[1] = 1;
     /* Token 0 is only in the prompt: presence and frequency leave it. */
     bench->presence[1] = 0.5f;
-    bench->frequency[1] = 0.5f;
+    bench->frequency[1] = 0.6f;
     run(bench, kern_path_best(), 1);
     ck_assert_int_eq(bench->tokens[0], 0);
     ck_assert_uint_eq(bench->counts[8], KERN_SAMPLE_COUNT_PROMPT + 1);
-    /* Now it is generated: 2 - 0.5 - 0.5 = 1, equal to token 2, and the lower id. */
-    run(bench, kern_path_best(), 1);
-    ck_assert_int_eq(bench->tokens[0], 0);
-    /* 2 - 0.5 - 1 = 0.5 < 1. */
+    /* Generated once: 2 - 0.5 - 0.6 = 0.9, behind token 2. */
     run(bench, kern_path_best(), 1);
     ck_assert_int_eq(bench->tokens[0], 2);
+    ck_assert_uint_eq(bench->counts[10], 1);
+    /* Token 2 falls to 1 - 1.1, token 0 is the first again. */
+    run(bench, kern_path_best(), 1);
+    ck_assert_int_eq(bench->tokens[0], 0);
     /* Repetition divides what is positive: 2 / 4, 1.9 / 4, 1 / 4, and 3 is new with 0.5: the lowest
      * id among equals. */
     bench->presence[1] = 0.0f;
