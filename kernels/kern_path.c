@@ -3,6 +3,10 @@
 #include <cpuid.h>
 #include <string.h>
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 #include "proto_require.h"
 
 static const char *const path_names[KERN_PATH_COUNT] = {"portable", "avx2", "avx512"};
@@ -25,6 +29,45 @@ has_f16c(void)
     return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
 }
 
+#if defined(__x86_64__)
+/* Half precision conversions; not every compiler's __builtin_cpu_supports knows their name. */
+static bool
+has_f16c(void)
+{
+    unsigned eax;
+    unsigned ebx;
+    unsigned ecx;
+    unsigned edx;
+    return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & (1u << 29)) != 0;
+}
+
+static bool
+has_avx2(void)
+{
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
+}
+
+static bool
+has_avx512(void)
+{
+    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+           __builtin_cpu_supports("avx512vnni");
+}
+#else
+static bool
+has_avx2(void)
+{
+    return false;
+}
+
+static bool
+has_avx512(void)
+{
+    return false;
+}
+#endif
+
 bool
 kern_path_available(kern_path_t path)
 {
@@ -32,11 +75,9 @@ kern_path_available(kern_path_t path)
     case KERN_PATH_PORTABLE:
         return true;
     case KERN_PATH_AVX2:
-        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
+        return has_avx2();
     case KERN_PATH_AVX512:
-        return kern_path_available(KERN_PATH_AVX2) && __builtin_cpu_supports("avx512f") &&
-               __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-               __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vnni");
+        return has_avx512();
     case KERN_PATH_COUNT:
     default:
         return false;
