@@ -1,6 +1,5 @@
 #include "kern_path.h"
 
-#include <cpuid.h>
 #include <string.h>
 
 #if defined(__x86_64__)
@@ -18,17 +17,6 @@ kern_path_name(kern_path_t path)
     return path_names[path];
 }
 
-/* Half floats in vectors.  clang 14 does not know "f16c" as a name for __builtin_cpu_supports(). */
-static bool
-has_f16c(void)
-{
-    unsigned a = 0;
-    unsigned b = 0;
-    unsigned c = 0;
-    unsigned d = 0;
-    return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
-}
-
 #if defined(__x86_64__)
 /* Half precision conversions; not every compiler's __builtin_cpu_supports knows their name. */
 static bool
@@ -38,7 +26,7 @@ has_f16c(void)
     unsigned ebx;
     unsigned ecx;
     unsigned edx;
-    return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & (1u << 29)) != 0;
+    return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
 }
 
 static bool
