@@ -1,6 +1,6 @@
 /* bench_kernels - every operation at the sizes of SmolLM2-135M, against measured ceilings.
  *
- *   bench_kernels [threads] [path] [forward]
+ *   bench_kernels [threads] [path] [float|int8] [forward]
  *
  * Each line is the best of several repetitions.  One layer's weights are used in turn with those of
  * 29 others, so that decode reads from memory as a model does. */
@@ -35,6 +35,7 @@ enum {
 };
 
 static kern_team_t *team;
+static kern_activations_t activations;
 static double read_ceiling;  /* GB/s */
 static double int8_ceiling;  /* Gop/s */
 static double float_ceiling; /* Gop/s */
@@ -170,6 +171,7 @@ bench_linear(kern_type_t type, bool packed, uint32_t rows, uint32_t outputs, uin
             .output_strides = {outputs},
             .workspace = workspace,
             .workspace_size_bytes = workspace_size_bytes,
+            .activations = activations,
         };
         commands[i] = (kern_command_t){kern_linear_host, &args[i]};
     }
@@ -180,8 +182,8 @@ bench_linear(kern_type_t type, bool packed, uint32_t rows, uint32_t outputs, uin
     snprintf(name, sizeof name, "linear %s%s %ux%u rows %u", kern_type_name(type),
              packed ? " packed" : "", outputs, cols, rows);
     bool quantised = kern_type_block_len(type) > 1;
-    report(name, seconds, rows <= 16 ? bytes : 0, quantised ? operations : 0,
-           quantised ? 0 : operations);
+    bool int8 = quantised && activations == KERN_ACTIVATIONS_INT8;
+    report(name, seconds, rows <= 16 ? bytes : 0, int8 ? operations : 0, int8 ? 0 : operations);
     for (uint32_t i = 0; i < layers; i++) {
         free((void *)(uintptr_t)args[i].weights[0].data);
     }
@@ -494,6 +496,7 @@ bench_forward(bool extend, uint32_t bs, uint32_t rows, uint32_t kv_len)
             .output_strides = {HIDDEN, KV_COLS, KV_COLS},
             .workspace = work,
             .workspace_size_bytes = work_size_bytes,
+            .activations = activations,
         };
         layer->rope = (kern_rope_kv_write_args_t){
             .q = q,
@@ -551,6 +554,7 @@ bench_forward(bool extend, uint32_t bs, uint32_t rows, uint32_t kv_len)
             .output_stride = FFN,
             .workspace = work,
             .workspace_size_bytes = work_size_bytes,
+            .activations = activations,
         };
         layer->down = layer->out;
         layer->down.input = h;
@@ -658,14 +662,16 @@ main(int argc, char **argv)
         fprintf(stderr, "bench_kernels: no path '%s' on this machine\n", argv[2]);
         return EXIT_FAILURE;
     }
+    activations =
+        argc > 3 && strcmp(argv[3], "int8") == 0 ? KERN_ACTIVATIONS_INT8 : KERN_ACTIVATIONS_FLOAT;
     if (kern_team_new(&options, &team) != STATUS_OK) {
         fprintf(stderr, "bench_kernels: cannot make the team\n");
         return EXIT_FAILURE;
     }
-    printf("bench_kernels: path %s, %u threads\n", kern_path_name(options.path),
-           kern_team_thread_count(team));
+    printf("bench_kernels: path %s, %u threads, %s activations\n", kern_path_name(options.path),
+           kern_team_thread_count(team), activations == KERN_ACTIVATIONS_INT8 ? "int8" : "float");
     measure_ceilings(kern_team_thread_count(team));
-    if (argc > 3) {
+    if (argc > 4) {
         bench_forwards();
     } else {
         bench_all();
