@@ -242,7 +242,8 @@ block_q6_k(const uint8_t *block, float *out)
     float d = half_at(block + 208);
     for (uint32_t k = 0; k < SUPER_LEN; k++) {
         int q = (int)kern_type_q6_k_quant(block, high, k) - 32;
-        out[k] = d * (float)scales[k / 16] * (float)q;
+        int8_t scale = scales[k / 16];
+        out[k] = d * (float)scale * (float)q;
     }
 }
 
