@@ -244,7 +244,7 @@ kern_linear_host(const void *args_void, kern_share_t *share)
     };
     prepare_input(&product, args->workspace, args->workspace_size_bytes);
 
-    uint32_t chunk_counts[KERN_LINEAR_WEIGHTS_MAX];
+    uint32_t chunk_counts[KERN_LINEAR_WEIGHTS_MAX] = {0};
     uint32_t per_block = 0; /* chunks for each block of rows */
     for (uint32_t i = 0; i < args->weight_count; i++) {
         uint32_t step = tiles_of_chunk(&args->weights[i], args->rows);
@@ -258,7 +258,7 @@ kern_linear_host(const void *args_void, kern_share_t *share)
         uint32_t rest = args->rows - first;
         uint32_t at = chunk % per_block;
         uint32_t i = 0;
-        while (at >= chunk_counts[i]) {
+        while (i + 1 < args->weight_count && at >= chunk_counts[i]) {
             at -= chunk_counts[i];
             i++;
         }
