@@ -32,8 +32,9 @@ typedef struct device_pool device_pool_t; /* memory that captured graphs share *
 typedef struct device_ops device_ops_t;   /* the launch table, device_ops.h */
 
 typedef enum {
-    DEVICE_MEMORY_DEVICE = 0, /* only launches touch it */
-    DEVICE_MEMORY_PINNED = 1, /* host memory that asynchronous copies may use */
+    DEVICE_MEMORY_DEVICE = 0,  /* only launches touch it */
+    DEVICE_MEMORY_PINNED = 1,  /* host memory that asynchronous copies may use */
+    DEVICE_MEMORY_WEIGHTS = 2, /* as DEVICE; read through by every step, so in large pages if any */
 } device_memory_t;
 
 enum { DEVICE_MEMORY_ALIGN = 64 }; /* bytes, of every allocation */

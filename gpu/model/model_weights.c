@@ -11,6 +11,8 @@
 
 #include "proto_require.h"
 
+enum { SLAB_SIZE_BYTES = 32 << 20 }; /* what is not used of it stays untouched */
+
 static const kern_type_t types[FILE_DTYPE_COUNT] = {
     [FILE_DTYPE_F32] = KERN_TYPE_F32,   [FILE_DTYPE_F16] = KERN_TYPE_F16,
     [FILE_DTYPE_BF16] = KERN_TYPE_BF16, [FILE_DTYPE_Q8_0] = KERN_TYPE_Q8_0,
@@ -38,24 +40,48 @@ void
 model_weights_fini(model_weights_t *self)
 {
     for (uint32_t i = 0; i < self->memory_count; i++) {
-        device_release(self->device, DEVICE_MEMORY_DEVICE, &self->memories[i]);
+        device_release(self->device, DEVICE_MEMORY_WEIGHTS, &self->memories[i]);
     }
     free(self->memories);
     self->memories = NULL;
     self->memory_count = 0;
+    self->slab = NULL;
 }
 
-proto_status_t
-model_weights_alloc(model_weights_t *self, size_t size_bytes, void **out_p)
+static proto_status_t
+alloc_own(model_weights_t *self, size_t size_bytes, void **out_p)
 {
     if (self->memory_count == self->memory_capacity) {
         return STATUS_ERR_TOO_LARGE;
     }
-    proto_status_t status = device_alloc(self->device, DEVICE_MEMORY_DEVICE, size_bytes, out_p);
+    proto_status_t status = device_alloc(self->device, DEVICE_MEMORY_WEIGHTS, size_bytes, out_p);
     if (status == STATUS_OK) {
         self->memories[self->memory_count++] = *out_p;
     }
     return status;
+}
+
+/* Matrices of small models are smaller than a large page, so they share slabs. */
+proto_status_t
+model_weights_alloc(model_weights_t *self, size_t size_bytes, void **out_p)
+{
+    if (size_bytes > SLAB_SIZE_BYTES / 4) {
+        return alloc_own(self, size_bytes, out_p);
+    }
+    size_t rounded = (size_bytes + DEVICE_MEMORY_ALIGN - 1) / DEVICE_MEMORY_ALIGN;
+    rounded *= DEVICE_MEMORY_ALIGN;
+    if (self->slab == NULL || rounded > SLAB_SIZE_BYTES - self->slab_used_bytes) {
+        void *slab = NULL;
+        proto_status_t status = alloc_own(self, SLAB_SIZE_BYTES, &slab);
+        if (status != STATUS_OK) {
+            return status;
+        }
+        self->slab = slab;
+        self->slab_used_bytes = 0;
+    }
+    *out_p = self->slab + self->slab_used_bytes;
+    self->slab_used_bytes += rounded;
+    return STATUS_OK;
 }
 
 static void

@@ -14,6 +14,8 @@ typedef struct {
     void **memories; /* [memory_count] */
     uint32_t memory_count;
     uint32_t memory_capacity;
+    uint8_t *slab; /* the last slab: small allocations share one */
+    size_t slab_used_bytes;
     size_t weight_bytes; /* device copies */
     size_t mapped_bytes; /* used in place */
     model_progress_fn progress;
