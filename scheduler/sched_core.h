@@ -163,7 +163,7 @@ typedef struct {
     const uint8_t *token_counts;   /* tokens kept */
 } sched_rows_t;
 
-/* Applies an event.  *rows (may be NULL) is filled by a RESULT and lives until the next call.
+/* Applies an event.  *rows (may be NULL) is filled by a RESULT and lives until the next event.
  * STATUS_ERR_STALE: late or unknown, ignored.  STATUS_ERR_MALFORMED: the executor breaks the
  * protocol; nothing was applied, the caller detaches it. */
 MUST_CHECK proto_status_t sched_core_advance(sched_core_t *self, uint64_t now_ns,

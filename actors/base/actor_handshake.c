@@ -118,7 +118,9 @@ static bool
 replace_older(actor_links_t *self, uint32_t link_index, const char *name, uint64_t epoch,
               uint64_t attempt)
 {
-    for (uint32_t peer = 1; peer < ACTOR_PEER_COUNT_MAX; peer++) {
+    uint64_t peers = self->peer_mask;
+    while (peers != 0) {
+        uint32_t peer = actor_mask_take(&peers);
         actor_remote_t *remote = &self->remotes[peer];
         if (remote->state == ACTOR_REMOTE_FREE || remote->link_index != link_index ||
             strcmp(remote->name, name) != 0) {
@@ -212,13 +214,13 @@ receive_hello(actor_links_t *self, uint32_t link_index, proto_bytes_t routing_id
     }
     actor_links_set_epoch_min(self, name, hello->epoch);
     actor_remote_t *remote = &self->remotes[peer];
-    *remote = (actor_remote_t){.state = ACTOR_REMOTE_GREETED,
-                               .link_index = link_index,
+    *remote = (actor_remote_t){.link_index = link_index,
                                .role = (proto_role_t)hello->role,
                                .epoch = hello->epoch,
                                .attempt = attempt,
                                .heard_ns = now(),
                                .heartbeat_ns = self->options.heartbeat_ns};
+    actor_links_set_state(self, peer, ACTOR_REMOTE_GREETED);
     memcpy(remote->name, name, sizeof remote->name);
     memcpy(remote->routing_id, routing_id.data, routing_id.size_bytes);
     remote->routing_id_size = routing_id.size_bytes;
@@ -230,7 +232,7 @@ bring_up(actor_links_t *self, uint32_t peer)
 {
     actor_remote_t *remote = &self->remotes[peer];
     uint64_t now_ns = now();
-    remote->state = ACTOR_REMOTE_UP;
+    actor_links_set_state(self, peer, ACTOR_REMOTE_UP);
     remote->heard_ns = now_ns;
     remote->heartbeat_next_ns = now_ns + remote->heartbeat_ns;
     remote->silence_max_ns = remote->heartbeat_ns * self->options.missed_max;
@@ -290,11 +292,11 @@ receive_init(actor_links_t *self, uint32_t link_index, const proto_header_t *hea
         heartbeat_ns = HEARTBEAT_MAX_MS * MS_NS;
     }
     actor_remote_t *remote = &self->remotes[peer];
-    *remote = (actor_remote_t){.state = ACTOR_REMOTE_GREETED,
-                               .link_index = link_index,
+    *remote = (actor_remote_t){.link_index = link_index,
                                .role = (proto_role_t)init->role,
                                .epoch = init->epoch,
                                .heartbeat_ns = heartbeat_ns};
+    actor_links_set_state(self, peer, ACTOR_REMOTE_GREETED);
     memcpy(remote->name, name, sizeof remote->name);
     link->peer = peer;
     proto_body_t body = {.ready = {.epoch = self->options.epoch}};

@@ -84,8 +84,10 @@ actor_links_fence(actor_links_t *self, proto_text_t name, uint64_t epoch, const 
     memcpy(text, name.data, name.size_bytes);
     text[name.size_bytes] = '\0';
     actor_links_set_epoch_min(self, text, epoch < UINT64_MAX ? epoch + 1 : epoch);
-    for (uint32_t peer = 1; peer < ACTOR_PEER_COUNT_MAX; peer++) {
-        actor_remote_t *remote = &self->remotes[peer];
+    uint64_t peers = self->peer_mask;
+    while (peers != 0) {
+        uint32_t peer = actor_mask_take(&peers);
+        const actor_remote_t *remote = &self->remotes[peer];
         if (remote->state != ACTOR_REMOTE_FREE && remote->epoch <= epoch &&
             strcmp(remote->name, text) == 0) {
             actor_links_fail(self, peer, "its process ended: %s", why);
@@ -102,7 +104,7 @@ actor_links_fail(actor_links_t *self, uint32_t peer, const char *format, ...)
     if (remote->state == ACTOR_REMOTE_FREE || remote->state == ACTOR_REMOTE_FAILED) {
         return;
     }
-    remote->state = ACTOR_REMOTE_FAILED;
+    actor_links_set_state(self, peer, ACTOR_REMOTE_FAILED);
     va_list arguments;
     va_start(arguments, format);
     (void)vsnprintf(remote->detail, sizeof remote->detail, format, arguments);
@@ -128,7 +130,7 @@ reap_one(actor_links_t *self, uint32_t peer)
             self->failure = STATUS_ERR_PEER_LOST;
         }
     }
-    remote->state = ACTOR_REMOTE_FREE;
+    actor_links_set_state(self, peer, ACTOR_REMOTE_FREE);
     remote->known_to_core = false;
     if (!link->bind && link->peer == peer) {
         link->peer = ACTOR_PEER_NONE;
@@ -140,15 +142,8 @@ void
 actor_links_reap(actor_links_t *self)
 {
     /* A core's answer to one loss may find the next. */
-    bool again = true;
-    while (again) {
-        again = false;
-        for (uint32_t peer = 1; peer < ACTOR_PEER_COUNT_MAX; peer++) {
-            if (self->remotes[peer].state == ACTOR_REMOTE_FAILED) {
-                reap_one(self, peer);
-                again = true;
-            }
-        }
+    while (self->failed_mask != 0) {
+        reap_one(self, (uint32_t)__builtin_ctzll(self->failed_mask));
     }
 }
 
@@ -229,6 +224,7 @@ actor_links_open(actor_links_t *self, uint32_t index, const actor_link_options_t
     }
     proto_status_t status = open_socket(self, link);
     link->in_use = status == STATUS_OK;
+    self->open_mask |= link->in_use ? UINT32_C(1) << index : 0;
     return status;
 }
 
@@ -275,7 +271,9 @@ probe(actor_links_t *self, uint32_t link_index, uint64_t now_ns, uint64_t *wait_
     }
     if (now_ns >= link->probe_next_ns) {
         (void)actor_socket_ready(&link->socket);
-        for (uint32_t peer = 1; peer < ACTOR_PEER_COUNT_MAX; peer++) {
+        uint64_t peers = self->peer_mask;
+        while (peers != 0) {
+            uint32_t peer = actor_mask_take(&peers);
             if (self->remotes[peer].state == ACTOR_REMOTE_UP &&
                 self->remotes[peer].link_index == link_index) {
                 send_heartbeat(self, peer, now_ns);
@@ -300,7 +298,7 @@ watch_remote(actor_links_t *self, uint32_t peer, uint64_t now_ns, uint64_t *wait
     actor_remote_t *remote = &self->remotes[peer];
     if (remote->state == ACTOR_REMOTE_GREETED) {
         if (now_ns - remote->heard_ns >= GREETED_MS * MS_NS) {
-            remote->state = ACTOR_REMOTE_FREE;
+            actor_links_set_state(self, peer, ACTOR_REMOTE_FREE);
         } else {
             lower(wait_ns, remote->heard_ns + GREETED_MS * MS_NS, now_ns);
         }
@@ -332,8 +330,9 @@ forgive_silence(actor_links_t *self, uint64_t now_ns)
     if (away_ns < 2 * self->options.heartbeat_ns) {
         return;
     }
-    for (uint32_t peer = 1; peer < ACTOR_PEER_COUNT_MAX; peer++) {
-        actor_remote_t *remote = &self->remotes[peer];
+    uint64_t peers = self->peer_mask;
+    while (peers != 0) {
+        actor_remote_t *remote = &self->remotes[actor_mask_take(&peers)];
         uint64_t grace_ns = 2 * remote->heartbeat_ns;
         if (remote->state == ACTOR_REMOTE_UP &&
             now_ns - remote->heard_ns + grace_ns > remote->silence_max_ns) {
@@ -346,7 +345,9 @@ proto_status_t
 actor_links_service(actor_links_t *self, uint32_t message_count_max, uint64_t *wait_ns)
 {
     forgive_silence(self, now());
-    for (uint32_t index = 0; index <= ACTOR_LINK_COUNT_MAX; index++) {
+    uint64_t links = self->open_mask;
+    while (links != 0) {
+        uint32_t index = actor_mask_take(&links);
         actor_link_t *link = &self->links[index];
         if (link->in_use && link->look && link->socket.handle != NULL) {
             /* Messages first: what a peer said before it died still counts. */
@@ -361,7 +362,9 @@ actor_links_service(actor_links_t *self, uint32_t message_count_max, uint64_t *w
     }
     actor_links_reap(self);
     uint64_t now_ns = now();
-    for (uint32_t index = 0; index <= ACTOR_LINK_COUNT_MAX; index++) {
+    links = self->open_mask;
+    while (links != 0) {
+        uint32_t index = actor_mask_take(&links);
         actor_link_t *link = &self->links[index];
         if (!link->in_use) {
             continue;
@@ -375,11 +378,14 @@ actor_links_service(actor_links_t *self, uint32_t message_count_max, uint64_t *w
             actor_handshake_service(self, link, now_ns, wait_ns);
         }
     }
-    for (uint32_t peer = 1; peer < ACTOR_PEER_COUNT_MAX; peer++) {
-        watch_remote(self, peer, now_ns, wait_ns);
+    uint64_t peers = self->peer_mask;
+    while (peers != 0) {
+        watch_remote(self, actor_mask_take(&peers), now_ns, wait_ns);
     }
     actor_links_reap(self);
-    for (uint32_t index = 0; index <= ACTOR_LINK_COUNT_MAX; index++) {
+    links = self->open_mask;
+    while (links != 0) {
+        uint32_t index = actor_mask_take(&links);
         if (self->links[index].in_use && self->links[index].reopen) {
             lower(wait_ns, self->links[index].open_at_ns, now_ns);
         }
@@ -393,7 +399,9 @@ uint32_t
 actor_links_fds(const actor_links_t *self, int *fds, uint32_t capacity)
 {
     uint32_t count = 0;
-    for (uint32_t index = 0; index <= ACTOR_LINK_COUNT_MAX; index++) {
+    uint64_t links = self->open_mask;
+    while (links != 0) {
+        uint32_t index = actor_mask_take(&links);
         const actor_link_t *link = &self->links[index];
         if (!link->in_use || link->socket.handle == NULL) {
             continue;
@@ -411,7 +419,9 @@ actor_links_fds(const actor_links_t *self, int *fds, uint32_t capacity)
 void
 actor_links_readable(actor_links_t *self, int fd)
 {
-    for (uint32_t index = 0; index <= ACTOR_LINK_COUNT_MAX; index++) {
+    uint64_t links = self->open_mask;
+    while (links != 0) {
+        uint32_t index = actor_mask_take(&links);
         actor_link_t *link = &self->links[index];
         /* The end of a connection wakes only the monitor; look for messages that came before. */
         bool monitor = link->in_use && link->socket.monitor_fd == fd;
@@ -423,7 +433,9 @@ actor_links_readable(actor_links_t *self, int fd)
 void
 actor_links_readable_all(actor_links_t *self)
 {
-    for (uint32_t index = 0; index <= ACTOR_LINK_COUNT_MAX; index++) {
+    uint64_t links = self->open_mask;
+    while (links != 0) {
+        uint32_t index = actor_mask_take(&links);
         self->links[index].look = self->links[index].in_use;
         self->links[index].look_monitor = self->links[index].in_use;
     }
@@ -433,7 +445,9 @@ bool
 actor_links_pending(actor_links_t *self)
 {
     bool pending = false;
-    for (uint32_t index = 0; index <= ACTOR_LINK_COUNT_MAX; index++) {
+    uint64_t links = self->open_mask;
+    while (links != 0) {
+        uint32_t index = actor_mask_take(&links);
         actor_link_t *link = &self->links[index];
         if (link->in_use && link->look && link->socket.handle != NULL) {
             link->look = (actor_socket_ready(&link->socket) & ZMQ_POLLIN) != 0;
@@ -493,13 +507,17 @@ actor_links_destroy(actor_links_t **self_p, uint64_t linger_ns)
     }
     self->ending = true;
     proto_body_t body = {.bye = {.detail = proto_text("the actor ends")}};
-    for (uint32_t peer = 1; peer < ACTOR_PEER_COUNT_MAX; peer++) {
+    uint64_t peers = self->peer_mask;
+    while (peers != 0) {
+        uint32_t peer = actor_mask_take(&peers);
         if (self->remotes[peer].state == ACTOR_REMOTE_UP) {
             actor_links_send_body(self, peer, PROTO_KIND_BYE, &body);
         }
     }
     actor_frames_fini(&self->frames);
-    for (uint32_t index = 0; index <= ACTOR_LINK_COUNT_MAX; index++) {
+    uint64_t links = self->open_mask;
+    while (links != 0) {
+        uint32_t index = actor_mask_take(&links);
         if (self->links[index].in_use) {
             actor_socket_close(&self->links[index].socket, (int)(linger_ns / MS_NS));
         }

@@ -123,6 +123,9 @@ typedef struct {
     bool owns_context;
     actor_link_t links[ACTOR_LINK_COUNT_MAX + 1]; /* the last one is the supervisor's */
     actor_remote_t remotes[ACTOR_PEER_COUNT_MAX];
+    uint32_t open_mask;   /* bit of each link that is in use */
+    uint64_t peer_mask;   /* bit of each peer that is not FREE: a round looks at no others */
+    uint64_t failed_mask; /* bit of each that is FAILED */
     actor_fence_t fences[ACTOR_FENCE_COUNT];
     uint32_t fence_next;
     actor_links_counts_t counts;

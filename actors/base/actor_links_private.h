@@ -4,6 +4,29 @@
 
 #include "actor_links.h"
 
+_Static_assert(ACTOR_PEER_COUNT_MAX <= 64, "peers are bits of a mask");
+_Static_assert(ACTOR_LINK_COUNT_MAX < 32, "links are bits of a mask");
+
+/* Takes the lowest index out of a mask, which is not 0. */
+static inline uint32_t
+actor_mask_take(uint64_t *mask)
+{
+    uint32_t index = (uint32_t)__builtin_ctzll(*mask);
+    *mask &= *mask - 1;
+    return index;
+}
+
+/* Every change of a peer's state comes through here. */
+static inline void
+actor_links_set_state(actor_links_t *self, uint32_t peer, actor_remote_state_t state)
+{
+    uint64_t bit = UINT64_C(1) << peer;
+    self->remotes[peer].state = state;
+    self->peer_mask = state != ACTOR_REMOTE_FREE ? self->peer_mask | bit : self->peer_mask & ~bit;
+    self->failed_mask =
+        state == ACTOR_REMOTE_FAILED ? self->failed_mask | bit : self->failed_mask & ~bit;
+}
+
 /* Receives at most `message_count_max` messages of one link. */
 void actor_links_receive(actor_links_t *self, uint32_t link_index, uint32_t message_count_max);
 /* Takes what the socket's monitor says: connections that began or ended. */

@@ -30,7 +30,9 @@ actor_links_find(const actor_links_t *self, uint32_t link_index, proto_bytes_t r
     if (!self->links[link_index].bind) {
         return self->links[link_index].peer;
     }
-    for (uint32_t peer = 1; peer < ACTOR_PEER_COUNT_MAX; peer++) {
+    uint64_t peers = self->peer_mask;
+    while (peers != 0) {
+        uint32_t peer = actor_mask_take(&peers);
         const actor_remote_t *remote = &self->remotes[peer];
         bool live = remote->state == ACTOR_REMOTE_GREETED || remote->state == ACTOR_REMOTE_UP;
         if (live && remote->link_index == link_index &&

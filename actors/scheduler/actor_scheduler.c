@@ -1,22 +1,14 @@
 #include "actor_scheduler.h"
 
-#include <poll.h>
 #include <stdio.h>
 
+#include "actor_exit.h"
 #include "actor_log.h"
 #include "actor_scheduler_core.h"
 #include "actor_shell.h"
 #include "proto_clock.h"
 #include "proto_require.h"
 
-enum {
-    EXIT_ASKED = 0,
-    EXIT_INTERNAL = 70,
-    EXIT_TEMPORARY = 75,
-    EXIT_CONFIG = 78,
-    FDS_MAX = 64,
-    POLL_MAX_MS = 250, /* a signal that came just before the poll is seen after this */
-};
 static const uint64_t LINGER_NS = 500000000u;
 
 /* What the core wants to be logged comes as NAK to its own shell. */
@@ -38,55 +30,6 @@ on_local(void *context, const actor_emission_t *emission)
               "%.*s", (int)nak->detail.size_bytes, nak->detail.data);
 }
 
-/* As actor_shell_run(), with an eye on the stop flag. */
-static proto_status_t
-run_loop(actor_shell_t *shell, const actor_scheduler_options_t *options)
-{
-    for (;;) {
-        uint64_t wait_ns = 0;
-        proto_status_t status = actor_shell_service(shell, &wait_ns);
-        if (status != STATUS_OK) {
-            return status;
-        }
-        if (options->stop != NULL && atomic_load(options->stop) != 0) {
-            return STATUS_END;
-        }
-        if (wait_ns == 0) {
-            continue;
-        }
-        int fds[FDS_MAX];
-        struct pollfd polls[FDS_MAX];
-        uint32_t count = actor_shell_fds(shell, fds, FDS_MAX);
-        for (uint32_t i = 0; i < count; i++) {
-            polls[i] = (struct pollfd){.fd = fds[i], .events = POLLIN};
-        }
-        uint64_t wait_ms = wait_ns / 1000000u + 1;
-        (void)poll(polls, count, (int)(wait_ms < POLL_MAX_MS ? wait_ms : POLL_MAX_MS));
-    }
-}
-
-static int
-exit_code_of(proto_status_t status)
-{
-    switch ((int)status) {
-    case STATUS_OK:
-    case STATUS_END:
-        return EXIT_ASKED;
-    case STATUS_ERR_CONFIG:
-    case STATUS_ERR_INVALID:
-    case STATUS_ERR_UNSUPPORTED:
-    case STATUS_ERR_VERSION:
-    case STATUS_ERR_FINGERPRINT:
-        return EXIT_CONFIG;
-    case STATUS_ERR_NO_MEMORY:
-    case STATUS_ERR_IO:
-    case STATUS_ERR_PEER_LOST:
-        return EXIT_TEMPORARY;
-    default:
-        return EXIT_INTERNAL;
-    }
-}
-
 static proto_status_t
 open_shell(const actor_scheduler_options_t *options, actor_scheduler_core_t *core,
            actor_shell_t **out_p)
@@ -106,6 +49,7 @@ open_shell(const actor_scheduler_options_t *options, actor_scheduler_core_t *cor
         .supervisor_endpoint = options->supervisor_endpoint,
         .ring_fd = options->ring_fd,
         .local = on_local,
+        .stop = options->stop,
     };
     return actor_shell_new(&shell, out_p);
 }
@@ -117,7 +61,7 @@ actor_scheduler_run(const actor_scheduler_options_t *options)
     if (options->gateway_endpoint == NULL || options->executor_endpoint == NULL) {
         actor_log(ACTOR_LOG_ERROR, "scheduler.config", 0, NULL,
                   "both endpoints are needed: for gateways and for executors");
-        return EXIT_CONFIG;
+        return ACTOR_EXIT_CONFIG;
     }
     const actor_scheduler_core_options_t limits = {
         .queue_len_max = options->queue_len_max,
@@ -132,6 +76,7 @@ actor_scheduler_run(const actor_scheduler_options_t *options)
         actor_log(ACTOR_LOG_ERROR, "scheduler.config", 0, NULL,
                   "cannot make the planning core for a queue of %u: %s", options->queue_len_max,
                   proto_status_text(status));
+        status = status == STATUS_ERR_INVALID ? STATUS_ERR_CONFIG : status;
         goto done;
     }
     status = open_shell(options, core, &shell);
@@ -139,10 +84,10 @@ actor_scheduler_run(const actor_scheduler_options_t *options)
         goto done_core;
     }
     actor_shell_report(shell, 2, 0, 0, options->gateway_endpoint);
-    status = run_loop(shell, options);
+    status = actor_shell_run(shell);
     actor_shell_destroy(&shell, LINGER_NS);
 done_core:
     actor_scheduler_core_destroy(&core);
 done:
-    return exit_code_of(status);
+    return actor_exit_code(status);
 }

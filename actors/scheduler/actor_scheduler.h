@@ -17,7 +17,8 @@ typedef struct {
     const char *executor_endpoint;   /* bound: executors connect here */
     const char *supervisor_endpoint; /* none: runs alone */
     int ring_fd;                     /* -1 = record nothing */
-    const atomic_int *stop;          /* not 0: end now, with 0; set from a signal handler; none */
+    const atomic_int *stop;          /* 1: finish what runs, then end; above: end now; set from a
+                                        signal handler; none */
     uint32_t queue_len_max;          /* requests that may wait: 1024 */
     bool no_overlap;                 /* a step's result comes before the next plan */
     bool no_prefix_cache;

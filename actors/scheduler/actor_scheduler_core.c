@@ -452,6 +452,8 @@ on_step_result(actor_scheduler_core_t *self, const actor_input_t *input, actor_o
     }
     self->fault_count = 0;
     count_busy(self, input->now_ns);
+    /* The next plan first: the executor computes while the tokens are on their way. */
+    send_plans(self, input->now_ns, outbox);
     bool sent[ACTOR_PEER_COUNT_MAX] = {false};
     for (uint32_t r = 0; r < rows.count; r++) {
         uint32_t peer = rows.owners[r] & 255;
