@@ -525,14 +525,23 @@ on_finished(actor_gateway_core_t *self, const actor_input_t *input, actor_outbox
     end_choice(self, outbox, choice, end);
 }
 
+/* Without an executor the texts are empty, and an empty text has no address. */
+static void
+copy_text(char *out, proto_text_t text)
+{
+    if (text.size_bytes > 0) {
+        memcpy(out, text.data, text.size_bytes);
+    }
+}
+
 static void
 on_model_info(actor_gateway_core_t *self, const actor_input_t *input, actor_outbox_t *outbox)
 {
     const proto_model_info_t *info = &input->body->model_info;
     self->model = *info;
-    memcpy(self->model_name, info->model_name.data, info->model_name.size_bytes);
+    copy_text(self->model_name, info->model_name);
     self->model.model_name.data = self->model_name;
-    memcpy(self->fingerprint, info->fingerprint.data, info->fingerprint.size_bytes);
+    copy_text(self->fingerprint, info->fingerprint);
     self->model.fingerprint.data = self->fingerprint;
     memset(self->page_hash_key, 0, sizeof self->page_hash_key);
     if (info->page_hash_key.size_bytes > 0) {

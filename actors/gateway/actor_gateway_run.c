@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "actor_exit.h"
 #include "actor_gateway_table.h"
 #include "actor_http_server.h"
 #include "actor_log.h"
@@ -18,10 +19,6 @@
 #include "proto_require.h"
 
 enum {
-    EXIT_ASKED = 0,
-    EXIT_INTERNAL = 70,
-    EXIT_TEMPORARY = 75,
-    EXIT_CONFIG = 78,
     FD_COUNT_MAX = 64,
     WORKER_JOB_COUNT_MAX = 64,
     TICK_MS_MAX = 250, /* a signal that came just before the poll is seen after this */
@@ -415,34 +412,13 @@ close_all(gateway_t *self)
     actor_gateway_checkpoint_close(&self->checkpoint);
 }
 
-static int
-exit_code_of(proto_status_t status)
-{
-    switch ((int)status) {
-    case STATUS_OK:
-    case STATUS_END:
-        return EXIT_ASKED;
-    case STATUS_ERR_CONFIG:
-    case STATUS_ERR_VERSION:
-    case STATUS_ERR_FINGERPRINT:
-        return EXIT_CONFIG;
-    case STATUS_ERR_REFUSED: /* the port is in use */
-    case STATUS_ERR_NO_MEMORY:
-    case STATUS_ERR_IO:
-    case STATUS_ERR_PEER_LOST:
-        return EXIT_TEMPORARY;
-    default:
-        return EXIT_INTERNAL;
-    }
-}
-
 int
 actor_gateway_run(const actor_gateway_options_t *options)
 {
     require(options != NULL);
     gateway_t *self = calloc(1, sizeof *self);
     if (self == NULL) {
-        return EXIT_TEMPORARY;
+        return ACTOR_EXIT_TEMPORARY;
     }
     /* A client that left must be an error of its socket, not the end of the process.  The signal
      * goes to the thread that writes, which is this one. */
@@ -477,5 +453,5 @@ actor_gateway_run(const actor_gateway_options_t *options)
     while (sigtimedwait(&pipe_set, NULL, &now) > 0) {
     }
     (void)pthread_sigmask(SIG_SETMASK, &mask_before, NULL);
-    return exit_code_of(status);
+    return actor_exit_code(status);
 }

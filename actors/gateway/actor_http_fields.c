@@ -7,16 +7,6 @@
 
 #include "proto_require.h"
 
-static bool
-no_memory(actor_http_error_t *error)
-{
-    actor_http_error_set(error, "", "out_of_memory", "The server is out of memory.");
-    error->status = 503;
-    error->type = "server_error";
-    error->retry_after_ms = 1000;
-    return false;
-}
-
 void
 actor_http_fields_show(const json_t *value, char *out, size_t size_bytes)
 {
@@ -52,7 +42,7 @@ take_ids(const json_t *value, const char *name, uint32_t vocab_size, actor_http_
     }
     out->ids = malloc(count * sizeof *out->ids);
     if (out->ids == NULL) {
-        return no_memory(error);
+        return actor_http_error_no_memory(error);
     }
     int64_t limit = vocab_size == 0 ? INT32_MAX : (int64_t)vocab_size - 1;
     for (size_t at = 0; at < count; at++) {
@@ -104,7 +94,7 @@ actor_http_fields_prompt(actor_http_params_t *self, const json_t *value,
     }
     self->prompts = calloc(count, sizeof *self->prompts);
     if (self->prompts == NULL) {
-        return no_memory(error);
+        return actor_http_error_no_memory(error);
     }
     self->prompt_count = (uint32_t)count;
     if (json_is_string(value)) {
@@ -141,7 +131,7 @@ actor_http_fields_tokens(actor_http_params_t *self, const json_t *value,
     }
     self->prompts = calloc(1, sizeof *self->prompts);
     if (self->prompts == NULL) {
-        return no_memory(error);
+        return actor_http_error_no_memory(error);
     }
     self->prompt_count = 1;
     return take_ids(value, "tokens", limits->vocab_size, &self->prompts[0], error);
@@ -258,7 +248,7 @@ actor_http_fields_messages(actor_http_params_t *self, const json_t *value,
     }
     self->messages = calloc(count, sizeof *self->messages);
     if (self->messages == NULL) {
-        return no_memory(error);
+        return actor_http_error_no_memory(error);
     }
     size_t joined_bytes = 0;
     for (size_t at = 0; at < count; at++) {
@@ -276,7 +266,7 @@ actor_http_fields_messages(actor_http_params_t *self, const json_t *value,
     }
     self->joined = malloc(joined_bytes + 1);
     if (self->joined == NULL) {
-        return no_memory(error);
+        return actor_http_error_no_memory(error);
     }
     size_t used = 0;
     for (size_t at = 0; at < count; at++) {

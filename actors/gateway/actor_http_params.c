@@ -31,6 +31,16 @@ actor_http_error_set(actor_http_error_t *error, const char *param, const char *c
     va_end(arguments);
 }
 
+bool
+actor_http_error_no_memory(actor_http_error_t *error)
+{
+    actor_http_error_set(error, "", "out_of_memory", "The server is out of memory.");
+    error->status = 503;
+    error->type = "server_error";
+    error->retry_after_ms = 1000;
+    return false;
+}
+
 /* ---- the table ------------------------------------------------------------------------------- */
 
 typedef enum {

@@ -37,6 +37,9 @@ typedef struct {
 void actor_http_error_set(actor_http_error_t *error, const char *param, const char *code,
                           const char *format, ...) __attribute__((format(printf, 4, 5)));
 
+/* Fills in a 503: the server is out of memory.  Returns false, for a parser to return. */
+bool actor_http_error_no_memory(actor_http_error_t *error);
+
 typedef enum {
     ACTOR_HTTP_COMPLETION = 1,
     ACTOR_HTTP_CHAT = 2,

@@ -11,16 +11,6 @@ enum {
     RENDER_SIZE_MAX = 64 << 20,
 };
 
-static bool
-no_memory(actor_http_error_t *error)
-{
-    actor_http_error_set(error, "", "out_of_memory", "The server is out of memory.");
-    error->status = 503;
-    error->type = "server_error";
-    error->retry_after_ms = 1000;
-    return false;
-}
-
 /* The chat becomes the one prompt. */
 static bool
 render_chat(actor_http_params_t *self, const actor_gateway_text_t *text, actor_http_error_t *error)
@@ -37,7 +27,7 @@ render_chat(actor_http_params_t *self, const actor_gateway_text_t *text, actor_h
     while (status == STATUS_ERR_TOO_LARGE && capacity <= RENDER_SIZE_MAX) {
         actor_http_text_clear(&self->rendered);
         if (!actor_http_text_reserve(&self->rendered, capacity)) {
-            return no_memory(error);
+            return actor_http_error_no_memory(error);
         }
         char why[ACTOR_TEXT_ERROR_SIZE_BYTES] = "";
         size_t size = 0;
@@ -58,7 +48,7 @@ render_chat(actor_http_params_t *self, const actor_gateway_text_t *text, actor_h
     }
     self->prompts = calloc(1, sizeof *self->prompts);
     if (self->prompts == NULL) {
-        return no_memory(error);
+        return actor_http_error_no_memory(error);
     }
     self->prompt_count = 1;
     self->prompts[0].text = self->rendered.data;
@@ -77,7 +67,7 @@ encode_prompt(actor_http_params_t *self, const actor_gateway_text_t *text, uint3
     room = room < id_count_max ? room : id_count_max;
     prompt->ids = malloc(room * sizeof *prompt->ids);
     if (prompt->ids == NULL) {
-        return no_memory(error);
+        return actor_http_error_no_memory(error);
     }
     actor_text_encode_t call = {
         .text = prompt->text,

@@ -186,6 +186,25 @@ START_TEST(not_ready_is_refused_with_a_retry)
 }
 END_TEST
 
+/* A scheduler without an executor has no names to give: a message whose texts and columns are all
+ * empty is as good as any other, for every kind that may come. */
+START_TEST(messages_with_nothing_in_them_are_harmless)
+{
+    attach();
+    const proto_kind_t kinds[] = {PROTO_KIND_MODEL_INFO, PROTO_KIND_LOAD, PROTO_KIND_TOKENS,
+                                  PROTO_KIND_FINISHED};
+    for (size_t at = 0; at < sizeof kinds / sizeof kinds[0]; at++) {
+        proto_body_t body;
+        memset(&body, 0, sizeof body);
+        give(SCHEDULER, kinds[at], 0, &body);
+    }
+    give_request(1, 0, 3, 10, 0); /* no slots: not ready any more */
+    proto_body_t body;
+    (void)emitted(0, PROTO_KIND_HTTP_END, &body);
+    ck_assert_uint_eq(body.http_end.reason, PROTO_FINISH_REFUSED);
+}
+END_TEST
+
 START_TEST(tokens_pass_and_the_end_carries_the_usage)
 {
     attach();
@@ -551,6 +570,7 @@ main(void)
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_set_timeout(tcase, 60);
     tcase_add_test(tcase, not_ready_is_refused_with_a_retry);
+    tcase_add_test(tcase, messages_with_nothing_in_them_are_harmless);
     tcase_add_test(tcase, tokens_pass_and_the_end_carries_the_usage);
     tcase_add_test(tcase, duplicates_are_dropped_and_overlaps_cut);
     tcase_add_test(tcase, a_gap_ends_the_choice_with_an_error);
