@@ -2,8 +2,8 @@
  * shells with the null device, as a ratio to a bare DEALER/ROUTER round trip of 64 bytes on the
  * same kind of endpoint, taken in turns in one run.
  *
- *   bench_actor_step [--regime a|b] [--rounds N] [--quick] [--overlap] [--device-thread] [--json
- * FILE]
+ *   bench_actor_step [--regime a|b] [--rounds N] [--quick] [--case NAME] [--calls] [--overlap]
+ *                    [--device-thread] [--json FILE]
  *
  * Regime a: both processes (and both bare ones) on one core, the load on the other: what the
  * software costs; the goals are for it.  Regime b: one core each.
@@ -56,11 +56,14 @@ typedef struct {
     double ratio_high;
     double syscalls; /* a step, both processes */
     double switches; /* a step, both processes */
+    bool is_exact;   /* syscalls come from the kernel's counter, not from a slow traced run */
+    double calls[CALLER_COUNT][CALL_KINDS];
     uint64_t steps;
 } figures_t;
 
 static shared_t *shared;
 static uint32_t samples[7][SAMPLE_MAX];
+static bool which_calls; /* also tell the system calls apart */
 static int commands[2];
 static int answers[2];
 
@@ -182,17 +185,10 @@ run_rounds(const case_t *which, load_t *load, uint32_t rounds, figures_t *out)
     out->bare_p50 = bare[rounds / 2];
 }
 
-/* Steps per context switch in a run at full speed, then system calls in a traced one. */
+/* Which system calls, from a traced run. */
 static void
-count_calls(const case_t *which, load_t *load, const pid_t *pids, figures_t *out)
+trace_calls(const case_t *which, load_t *load, const pid_t *pids, figures_t *out)
 {
-    uint64_t first = atomic_load(&shared->step_last);
-    uint64_t switches = context_switches(pids[0]) + context_switches(pids[1]);
-    load_run(load, which->batch, GENERATION);
-    uint64_t steps = atomic_load(&shared->step_last) - first;
-    switches = context_switches(pids[0]) + context_switches(pids[1]) - switches;
-    out->switches = (double)switches / (double)steps;
-
     pid_t tracer = start_tracer(pids, 2, shared);
     while (!atomic_load(&shared->is_traced)) {
         (void)usleep(1000);
@@ -202,7 +198,67 @@ count_calls(const case_t *which, load_t *load, const pid_t *pids, figures_t *out
     uint32_t counted = atomic_load(&shared->full_step_count);
     atomic_store(&shared->is_tracing, false);
     (void)waitpid(tracer, NULL, 0);
-    out->syscalls = counted > 0 ? (double)atomic_load(&shared->syscall_count) / counted : 0;
+    if (counted == 0) {
+        die("no traced step of the wanted size was seen");
+    }
+    for (uint32_t who = 0; who < CALLER_COUNT; who++) {
+        for (uint32_t kind = 0; kind < CALL_KINDS; kind++) {
+            out->calls[who][kind] = (double)atomic_load(&shared->calls[who][kind]) / counted;
+        }
+    }
+    if (!out->is_exact) {
+        out->syscalls = (double)atomic_load(&shared->syscall_count) / counted;
+    }
+}
+
+/* The longest row of steps of the wanted size, and what was called in it. */
+typedef struct {
+    counters_t counters;
+    const pid_t *pids;
+    bool is_open;
+    uint64_t first[3]; /* steps, system calls, context switches when it began */
+    uint64_t best[3];  /* the same, of the longest one */
+} window_t;
+
+static void
+watch_window(void *context)
+{
+    window_t *self = context;
+    if (!atomic_load(&shared->is_window)) {
+        self->is_open = false;
+        return;
+    }
+    uint64_t at[3] = {atomic_load(&shared->full_step_count), counters_read(&self->counters),
+                      context_switches(self->pids[0]) + context_switches(self->pids[1])};
+    if (!self->is_open) {
+        self->is_open = true;
+        memcpy(self->first, at, sizeof at);
+    }
+    if (at[0] - self->first[0] > self->best[0]) {
+        for (uint32_t i = 0; i < 3; i++) {
+            self->best[i] = at[i] - self->first[i];
+        }
+    }
+}
+
+/* System calls and context switches a step, in a run at full speed. */
+static void
+count_calls(const case_t *which, load_t *load, const pid_t *pids, figures_t *out)
+{
+    window_t window = {.pids = pids};
+    out->is_exact = counters_open(&window.counters, pids, 2);
+    load_watch(load, watch_window, &window);
+    load_run(load, which->batch, GENERATION);
+    load_watch(load, NULL, NULL);
+    counters_close(&window.counters);
+    if (window.best[0] == 0) {
+        die("no row of steps of the wanted size was seen");
+    }
+    out->syscalls = (double)window.best[1] / (double)window.best[0];
+    out->switches = (double)window.best[2] / (double)window.best[0];
+    if (!out->is_exact || which_calls) {
+        trace_calls(which, load, pids, out);
+    }
 }
 
 /* ---- a node -----------------------------------------------------------------------------------
@@ -303,6 +359,28 @@ print_row(const case_t *which, const figures_t *f)
     return is_good;
 }
 
+/* System calls a step of the traced run, by thread. */
+static void
+print_calls(const figures_t *f)
+{
+    static const char *const names[CALLER_COUNT] = {"scheduler", "scheduler's library", "executor",
+                                                    "executor's library"};
+    for (uint32_t who = 0; who < CALLER_COUNT; who++) {
+        double sum = 0;
+        for (uint32_t kind = 0; kind < CALL_KINDS; kind++) {
+            sum += f->calls[who][kind];
+        }
+        (void)printf("    %-20s %5.1f:", names[who], sum);
+        for (uint32_t kind = 0; kind < CALL_KINDS; kind++) {
+            if (f->calls[who][kind] >= 0.05) {
+                (void)printf(" %s %.1f", call_name(kind), f->calls[who][kind]);
+            }
+        }
+        (void)printf("\n");
+    }
+    (void)fflush(stdout);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -328,6 +406,8 @@ main(int argc, char **argv)
             rounds = 3;
         } else if (strcmp(argv[i], "--case") == 0 && i + 1 < argc) {
             only = argv[++i];
+        } else if (strcmp(argv[i], "--calls") == 0) {
+            which_calls = true;
         } else if (strcmp(argv[i], "--overlap") == 0) {
             node.overlap = true;
         } else if (strcmp(argv[i], "--device-thread") == 0) {
@@ -336,7 +416,7 @@ main(int argc, char **argv)
             (void)fprintf(
                 stderr,
                 "usage: bench_actor_step [--regime a|b] [--rounds N] [--quick] [--case NAME] "
-                "[--overlap] [--device-thread] [--json FILE]\n");
+                "[--calls] [--overlap] [--device-thread] [--json FILE]\n");
             return 78;
         }
     }
@@ -363,6 +443,9 @@ main(int argc, char **argv)
         }
         run_case(&cases[i], node, rounds, &figures[i]);
         is_good = print_row(&cases[i], &figures[i]) && is_good;
+        if (which_calls) {
+            print_calls(&figures[i]);
+        }
     }
     if (json != NULL) {
         FILE *file = fopen(json, "w");

@@ -15,6 +15,16 @@ enum {
     STEP_RING = 1 << 16,
     BARE_MAX = 1 << 16,
     BATCH_MAX = 1024,
+    CALL_KINDS = 11,
+};
+
+/* Whose system calls: the two actors' own threads and their library's. */
+enum {
+    CALLER_SCHEDULER,
+    CALLER_SCHEDULER_IO,
+    CALLER_EXECUTOR,
+    CALLER_EXECUTOR_IO,
+    CALLER_COUNT,
 };
 
 /* One step, by its number. */
@@ -39,6 +49,7 @@ typedef struct {
     atomic_bool is_tracing;      /* the tracer shall go on */
     atomic_bool is_traced;       /* it has attached */
     _Atomic uint64_t syscall_count;
+    atomic_uint calls[CALLER_COUNT][CALL_KINDS];
     atomic_int stop; /* ACTOR_EXECUTOR_QUIT: end */
     step_record_t steps[STEP_RING];
     uint32_t bare_ns[BARE_MAX];
@@ -75,11 +86,27 @@ void load_close(load_t *load);
 void load_wait_ready(load_t *load);
 /* `count` requests of `generation` tokens each, prompts of different lengths; until all ended. */
 void load_run(load_t *load, uint32_t count, uint32_t generation);
+/* `watch` (NULL: nobody) is called about once a step while load_run() waits. */
+void load_watch(load_t *load, void (*watch)(void *context), void *context);
 
 /* ---- system calls (bench_step_trace.c) --------------------------------------------------------
  */
-/* A process that counts the system calls of all threads of `pids` while shared->is_window. */
+enum { COUNTERS_MAX = 16 };
+typedef struct {
+    uint64_t trace_point;
+    int fds[COUNTERS_MAX];
+    uint32_t count;
+    bool is_good;
+} counters_t;
+/* Counts from now on what all threads of `pids` call; false if the kernel does not let us. */
+bool counters_open(counters_t *self, const pid_t *pids, uint32_t pid_count);
+uint64_t counters_read(const counters_t *self);
+void counters_close(counters_t *self);
+
+/* A process that counts the system calls of all threads of `pids` (scheduler, executor) while
+ * shared->is_window. */
 pid_t start_tracer(const pid_t *pids, uint32_t pid_count, shared_t *shared);
+const char *call_name(uint32_t kind);
 /* Voluntary and involuntary context switches of all threads so far. */
 uint64_t context_switches(pid_t pid);
 

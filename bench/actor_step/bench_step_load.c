@@ -20,6 +20,8 @@ struct load {
     uint32_t finished_count;
     uint32_t failed_count;
     uint64_t token_count;
+    void (*watch)(void *context);
+    void *watch_context;
     int32_t prompt[PROMPT_MAX];
     uint8_t sampling[512];
     uint32_t sampling_size;
@@ -54,7 +56,8 @@ on_step(void *context, const actor_input_t *input, actor_outbox_t *outbox)
         die("the scheduler is gone");
         break;
     case PROTO_KIND_MODEL_INFO:
-        self->is_ready = true;
+        /* The first one may come before an executor is there. */
+        self->is_ready = input->body->model_info.slot_count > 0;
         break;
     case PROTO_KIND_TOKENS:
         self->token_count += input->body->tokens.tokens.count;
@@ -191,6 +194,13 @@ load_wait_ready(load_t *self)
 }
 
 void
+load_watch(load_t *self, void (*watch)(void *context), void *context)
+{
+    self->watch = watch;
+    self->watch_context = context;
+}
+
+void
 load_run(load_t *self, uint32_t count, uint32_t generation)
 {
     uint64_t until_ns = now_ns() + (uint64_t)PATIENCE_S * 1000000000u;
@@ -202,6 +212,9 @@ load_run(load_t *self, uint32_t count, uint32_t generation)
     actor_shell_inject(self->shell, PROTO_KIND_TIMER, 0, &timer);
     while (self->finished_count < count) {
         pump(self);
+        if (self->watch != NULL) {
+            self->watch(self->watch_context);
+        }
         if (now_ns() > until_ns) {
             die("the requests do not end");
         }

@@ -211,6 +211,8 @@ start_scheduler(const node_t *node, shared_t *shared)
                                            .links = links,
                                            .link_count = 2,
                                            .ring_fd = -1,
+                                           /* A process that a tracer holds is not dead. */
+                                           .heartbeat_ns = 1000000000u,
                                            .local = on_local,
                                            .stop = &shared->stop};
     actor_shell_t *shell = NULL;
