@@ -1,7 +1,7 @@
 /* bench_model MODEL [threads] [streams] [kernel path] [int8] - decode and prefill speed through the
  * executor's own interface, for profiling.  Prints one line for each figure. */
 #include <inttypes.h>
-#include <sched.h>
+#include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +13,7 @@ enum { PROMPT_LEN = 512, WARM_STEPS = 8, DECODE_STEPS = 96, GRANULARITY = 64, ST
 
 static run_executor_t *executor;
 static uint64_t step;
+static sem_t completed; /* posted for each step that ends: waiting must not take a core */
 
 static double
 now_s(void)
@@ -33,11 +34,18 @@ stop_if(proto_status_t status, const char *what)
 }
 
 static void
+on_complete(void *context)
+{
+    (void)context;
+    (void)sem_post(&completed);
+}
+
+static void
 collect(proto_step_done_t *done)
 {
     proto_status_t status;
     while ((status = run_executor_collect(executor, done)) == STATUS_AGAIN) {
-        (void)sched_yield();
+        (void)sem_wait(&completed);
     }
     stop_if(status, "collect");
 }
@@ -127,9 +135,11 @@ main(int argc, char **argv)
         .block_granularity = GRANULARITY,
         .kernel_path = argc > 4 ? argv[4] : "auto",
         .int8_activations = argc > 5 && strcmp(argv[5], "int8") == 0,
+        .on_complete = on_complete,
         .error = error,
         .error_size_bytes = sizeof error,
     };
+    (void)sem_init(&completed, 0, 0);
     double begin = now_s();
     if (run_executor_new(&options, &executor) != STATUS_OK) {
         (void)fprintf(stderr, "bench_model: %s\n", error);
