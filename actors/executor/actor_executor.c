@@ -5,17 +5,11 @@
 
 #include "actor_executor_core.h"
 #include "actor_executor_device.h"
+#include "actor_exit.h"
 #include "actor_log.h"
 #include "actor_shell.h"
 #include "proto_clock.h"
 #include "proto_require.h"
-
-enum {
-    EXIT_ASKED = 0,
-    EXIT_INTERNAL = 70,
-    EXIT_TEMPORARY = 75,
-    EXIT_CONFIG = 78,
-};
 
 static const uint64_t LINGER_NS = 500000000u;
 
@@ -218,29 +212,6 @@ open_shell(executor_t *self, const actor_executor_options_t *options)
     return actor_shell_new(&shell, &self->shell);
 }
 
-static int
-exit_code_of(proto_status_t status)
-{
-    switch ((int)status) {
-    case STATUS_OK:
-    case STATUS_END:
-        return EXIT_ASKED;
-    case STATUS_ERR_CONFIG:
-    case STATUS_ERR_MALFORMED:
-    case STATUS_ERR_UNSUPPORTED:
-    case STATUS_ERR_NOT_FOUND:
-    case STATUS_ERR_VERSION:
-    case STATUS_ERR_FINGERPRINT:
-        return EXIT_CONFIG;
-    case STATUS_ERR_NO_MEMORY:
-    case STATUS_ERR_IO:
-    case STATUS_ERR_PEER_LOST:
-        return EXIT_TEMPORARY;
-    default:
-        return EXIT_INTERNAL;
-    }
-}
-
 int
 actor_executor_run(const actor_executor_options_t *options)
 {
@@ -248,7 +219,7 @@ actor_executor_run(const actor_executor_options_t *options)
     if (options->scheduler_endpoint == NULL || options->scheduler_endpoint[0] == '\0') {
         actor_log(ACTOR_LOG_ERROR, "executor.config", 0, NULL,
                   "no endpoint of a scheduler is given");
-        return EXIT_CONFIG;
+        return ACTOR_EXIT_CONFIG;
     }
     executor_t self = {.options = *options, .failure = STATUS_OK};
     fill_null_options(&self.options);
@@ -281,5 +252,5 @@ done_device:
 done_core:
     actor_executor_core_destroy(&self.core);
 done:
-    return exit_code_of(status);
+    return actor_exit_code(status);
 }

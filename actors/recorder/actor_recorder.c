@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "actor_exit.h"
 #include "actor_log.h"
 #include "actor_shell.h"
 #include "proto_clock.h"
@@ -21,10 +22,6 @@
 #define MS_NS UINT64_C(1000000)
 
 enum {
-    EXIT_OK = 0,
-    EXIT_INTERNAL = 70,
-    EXIT_CONFIG = 78,
-
     LOOK_MS = 4,              /* between two looks; with the log's own 10 ms this is the loss */
     IDLE_MS = 100,            /* in ring mode there is nothing to do but to be there */
     ROUND_RECORDS_MAX = 4096, /* of one ring before the next has its turn */
@@ -196,7 +193,7 @@ open_folder(const char *path)
     if (mkdir(path, 0700) != 0 && errno != EEXIST) {
         actor_log(ACTOR_LOG_ERROR, "recorder.folder", 0, NULL,
                   "cannot make the log folder '%s': %s; choose another one", path, strerror(errno));
-        return EXIT_CONFIG;
+        return ACTOR_EXIT_CONFIG;
     }
     /* Prompts are in it. */
     if (stat(path, &info) != 0 || !S_ISDIR(info.st_mode) || info.st_uid != geteuid() ||
@@ -204,14 +201,14 @@ open_folder(const char *path)
         actor_log(ACTOR_LOG_ERROR, "recorder.folder", 0, NULL,
                   "the log folder '%s' must be a folder of this user with mode 0700: chmod 700 it",
                   path);
-        return EXIT_CONFIG;
+        return ACTOR_EXIT_CONFIG;
     }
     if (access(path, W_OK | X_OK) != 0) {
         actor_log(ACTOR_LOG_ERROR, "recorder.folder", 0, NULL,
                   "the log folder '%s' is not writable: %s", path, strerror(errno));
-        return EXIT_CONFIG;
+        return ACTOR_EXIT_CONFIG;
     }
-    return EXIT_OK;
+    return ACTOR_EXIT_OK;
 }
 
 static int
@@ -219,10 +216,10 @@ open_sources(recorder_t *self)
 {
     const actor_recorder_options_t *options = self->options;
     if (options->log_dir == NULL) {
-        return EXIT_OK; /* rings stay where they are */
+        return ACTOR_EXIT_OK; /* rings stay where they are */
     }
     int code = open_folder(options->log_dir);
-    if (code != EXIT_OK) {
+    if (code != ACTOR_EXIT_OK) {
         return code;
     }
     for (uint32_t index = 0; index < options->ring_count; index++) {
@@ -232,7 +229,7 @@ open_sources(recorder_t *self)
             actor_log(ACTOR_LOG_ERROR, "recorder.ring", 0, NULL,
                       "descriptor %d is no record ring of %s", source->ring->fd,
                       source->ring->actor_name);
-            return EXIT_INTERNAL;
+            return ACTOR_EXIT_INTERNAL;
         }
         const proto_ring_owner_t *owner = proto_ring_reader_owner(source->reader);
         proto_log_options_t log_options = {.directory = options->log_dir,
@@ -242,10 +239,10 @@ open_sources(recorder_t *self)
         if (proto_log_writer_open(&log_options, &source->writer) != STATUS_OK) {
             actor_log(ACTOR_LOG_ERROR, "recorder.folder", 0, NULL,
                       "cannot write in the log folder '%s'", options->log_dir);
-            return EXIT_CONFIG;
+            return ACTOR_EXIT_CONFIG;
         }
     }
-    return EXIT_OK;
+    return ACTOR_EXIT_OK;
 }
 
 static void
@@ -297,7 +294,7 @@ run(recorder_t *self, actor_shell_t *shell)
     /* The others ended before us: what they left is all there will be. */
     while (drain_all(self)) {
     }
-    return status == STATUS_OK || status == STATUS_END ? EXIT_OK : EXIT_INTERNAL;
+    return status == STATUS_OK || status == STATUS_END ? ACTOR_EXIT_OK : ACTOR_EXIT_INTERNAL;
 }
 
 int
@@ -305,7 +302,7 @@ actor_recorder_run(const actor_recorder_options_t *options)
 {
     require(options->ring_count <= ACTOR_RECORDER_RING_COUNT_MAX);
 
-    int code = EXIT_INTERNAL;
+    int code = ACTOR_EXIT_INTERNAL;
     actor_shell_t *shell = NULL;
     recorder_t *self = calloc(1, sizeof *self);
     if (self == NULL) {
@@ -320,11 +317,11 @@ actor_recorder_run(const actor_recorder_options_t *options)
                                            .ring_fd = -1,
                                            .post_size_bytes = 4096};
     code = open_sources(self);
-    if (code != EXIT_OK) {
+    if (code != ACTOR_EXIT_OK) {
         goto end;
     }
     if (actor_shell_new(&shell_options, &shell) != STATUS_OK) {
-        code = EXIT_INTERNAL;
+        code = ACTOR_EXIT_INTERNAL;
         goto end;
     }
     actor_shell_report(shell, 2, 0, 0,

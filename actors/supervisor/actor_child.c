@@ -13,6 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "actor_exit.h"
 #include "actor_log.h"
 #include "proto_require.h"
 
@@ -20,7 +21,6 @@ enum {
     ADDED_ARGUMENTS_MAX = 6 + 2 * ACTOR_SUPERVISOR_CHILD_COUNT_MAX,
     NUMBER_SIZE_BYTES = 64,
     READ_SIZE_BYTES = 16384,
-    EXIT_CONFIG = 78,
 };
 
 proto_status_t
@@ -100,7 +100,7 @@ run_child(const command_t *command, pid_t parent, int error_fd, const actor_inhe
     (void)setpgid(0, 0);
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) {
-        _exit(EXIT_CONFIG); /* it died before we asked to be told */
+        _exit(ACTOR_EXIT_CONFIG); /* it died before we asked to be told */
     }
     sigset_t none;
     (void)sigemptyset(&none);
@@ -120,7 +120,7 @@ run_child(const command_t *command, pid_t parent, int error_fd, const actor_inhe
                                   "\"the program cannot be executed\"}\n";
     ssize_t written = write(STDERR_FILENO, message, sizeof message - 1);
     (void)written;
-    _exit(EXIT_CONFIG);
+    _exit(ACTOR_EXIT_CONFIG);
 }
 
 proto_status_t

@@ -167,15 +167,6 @@ run(actor_supervisor_state_t *self)
 
 /* ---- begin and end --------------------------------------------------------------------------- */
 
-static int
-exit_code_of(proto_status_t status)
-{
-    if (status == STATUS_ERR_CONFIG) {
-        return ACTOR_EXIT_CONFIG;
-    }
-    return status == STATUS_ERR_IO ? ACTOR_EXIT_TEMPORARY : ACTOR_EXIT_INTERNAL;
-}
-
 static proto_status_t
 open_signals(actor_supervisor_state_t *self, sigset_t *old_mask)
 {
@@ -308,7 +299,7 @@ actor_supervisor_run(const actor_supervisor_options_t *options, actor_supervisor
         run(self);
         exit_code = self->exit_code;
     } else {
-        exit_code = exit_code_of(status);
+        exit_code = actor_exit_code(status);
     }
     fill_report(self, report);
     for (uint32_t index = 0; index < self->child_count; index++) {

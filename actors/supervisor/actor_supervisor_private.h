@@ -5,6 +5,7 @@
 
 #include "actor_child.h"
 #include "actor_crash.h"
+#include "actor_exit.h"
 #include "actor_restart.h"
 #include "actor_shell.h"
 #include "actor_supervisor.h"
@@ -12,10 +13,6 @@
 #include "proto_clock.h"
 
 enum {
-    ACTOR_EXIT_INTERNAL = 70,  /* escalation, or a failure of our own */
-    ACTOR_EXIT_TEMPORARY = 75, /* no GPU, port busy */
-    ACTOR_EXIT_CONFIG = 78,
-
     ACTOR_SUPERVISOR_ESCALATION_MS = 2000, /* grace when the node fails anyway */
     ACTOR_SUPERVISOR_ENDPOINT_SIZE_BYTES = 256,
 };
