@@ -102,6 +102,15 @@ reference_team(kern_path_t path, uint32_t thread_count)
     return teams[path][thread_count];
 }
 
+bool
+reference_next_path(int *path)
+{
+    do {
+        (*path)++;
+    } while (*path < KERN_PATH_COUNT && !kern_path_available((kern_path_t)*path));
+    return *path < KERN_PATH_COUNT;
+}
+
 /* Random bytes, and scales that keep the values of the order of 1. */
 static void
 random_block(kern_type_t type, uint8_t *block, reference_random_t *random)

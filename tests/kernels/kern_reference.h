@@ -41,6 +41,9 @@ void reference_guarded_free(reference_guarded_t *self);
 /* A team of so many threads on that path, made on first use, kept for the process. */
 kern_team_t *reference_team(kern_path_t path, uint32_t thread_count);
 
+/* Steps to the next path that this processor has, from -1 on; false after the last. */
+bool reference_next_path(int *path);
+
 /* ---- weights ---- */
 /* A random weight of that type with sensible scales; the caller frees data. */
 kern_weight_t reference_weight_new(kern_type_t type, uint32_t rows, uint32_t cols,

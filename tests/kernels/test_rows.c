@@ -42,15 +42,6 @@ check_near(double value, double wanted, const char *what)
                value, wanted);
 }
 
-static bool
-next_path(int *path)
-{
-    do {
-        (*path)++;
-    } while (*path < KERN_PATH_COUNT && !kern_path_available((kern_path_t)*path));
-    return *path < KERN_PATH_COUNT;
-}
-
 /* x += r; out = x / rms(x) * w, also without r and w; the same bits for one row as for many. */
 START_TEST(rms_norm_agrees_with_doubles)
 {
@@ -59,7 +50,7 @@ START_TEST(rms_norm_agrees_with_doubles)
     float *original = random_rows(ROWS * STRIDE, &random);
     float *residual = random_rows(ROWS * STRIDE, &random);
     float *weight = random_rows(STRIDE, &random);
-    for (int path = -1; next_path(&path);) {
+    for (int path = -1; reference_next_path(&path);) {
         for (int variant = 0; variant < 4; variant++) {
             bool add = (variant & 1) != 0;
             bool scale = (variant & 2) != 0;
@@ -126,7 +117,7 @@ START_TEST(silu_mul_and_add_agree_with_doubles)
     float *b = random_rows(ROWS * STRIDE, &random);
     a[0] = 100.0f;
     a[1] = -100.0f; /* silu is -0 here, never NaN */
-    for (int path = -1; next_path(&path);) {
+    for (int path = -1; reference_next_path(&path);) {
         kern_team_t *team = reference_team((kern_path_t)path, 2);
         reference_guarded_t out = reference_guarded_new((size_t)ROWS * cols * sizeof(float));
         const float *got = out.data;
@@ -270,7 +261,7 @@ START_TEST(rope_rotates_and_writes_the_cache)
     locations[3] = -1;
     locations[4] = SLOTS;
     size_t element_size_bytes = shape->cache_type == KERN_TYPE_F32 ? 4 : 2;
-    for (int path = -1; next_path(&path);) {
+    for (int path = -1; reference_next_path(&path);) {
         kern_team_t *team = reference_team((kern_path_t)path, 2);
         reference_guarded_t q = reference_guarded_new(ROWS * q_cols * sizeof(float));
         reference_guarded_t caches[2];

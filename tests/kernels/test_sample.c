@@ -95,15 +95,6 @@ run(bench_t *self, kern_path_t path, uint32_t threads)
     reference_guarded_free(&work);
 }
 
-static bool
-next_path(int *path)
-{
-    do {
-        (*path)++;
-    } while (*path < KERN_PATH_COUNT && !kern_path_available((kern_path_t)*path));
-    return *path < KERN_PATH_COUNT;
-}
-
 /* The known answers published with the algorithm. */
 START_TEST(philox_gives_the_published_numbers)
 {
@@ -135,7 +126,7 @@ START_TEST(greedy_takes_the_first_of_the_largest)
 {
     reference_random_t random = reference_seed("greedy_takes_the_first_of_the_largest");
     static const uint32_t vocabularies[] = {1, 2, 15, 16, 31, 33, 64, 100, 1000, VOCABULARY_MAX};
-    for (int path = -1; next_path(&path);) {
+    for (int path = -1; reference_next_path(&path);) {
         for (int round = 0; round < 100; round++) {
             uint32_t vocabulary = vocabularies[round % 10];
             bench_t *bench = bench_new(vocabulary);
@@ -248,7 +239,7 @@ START_TEST(draws_agree_with_a_sort_in_doubles)
     ck_assert(probabilities != NULL);
     uint32_t compared = 0;
     uint32_t skipped = 0;
-    for (int path = -1; next_path(&path);) {
+    for (int path = -1; reference_next_path(&path);) {
         for (int round = 0; round < 320; round++) {
             uint32_t vocabulary = vocabularies[round % 4];
             bench_t *bench = bench_new(vocabulary);
@@ -446,7 +437,7 @@ START_TEST(logprobs_are_of_the_raw_logits)
 {
     reference_random_t random = reference_seed("logprobs_are_of_the_raw_logits");
     enum { VOCABULARY = 3000 };
-    for (int path = -1; next_path(&path);) {
+    for (int path = -1; reference_next_path(&path);) {
         bench_t *bench = bench_new(VOCABULARY);
         entry_t *entries = malloc(VOCABULARY * sizeof *entries);
         ck_assert(entries != NULL);
@@ -569,7 +560,7 @@ END_TEST
 /* A NaN anywhere in a row is flagged, and the row still ends; infinities are no NaN. */
 START_TEST(nan_is_flagged)
 {
-    for (int path = -1; next_path(&path);) {
+    for (int path = -1; reference_next_path(&path);) {
         for (uint32_t place = 0; place < 77; place++) {
             bench_t *bench = bench_new(77);
             bench->logits[place] = NAN;
