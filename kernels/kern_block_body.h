@@ -34,4 +34,26 @@ finish(kv_t acc, const float *bias, bool accumulate, float *out, uint32_t count)
     kv_store_part(out, accumulate ? kv_add(kv_load_part(out, count), acc) : acc, count);
 }
 
+/* Weights that come from memory: ask for the next tile while computing this one, which beats asking
+ * a fixed distance ahead.  An address past the last tile does no harm. */
+KV_INLINE void
+prefetch_next(kern_type_t type, const uint8_t *quants, const uint8_t *supers, const uint8_t *scales,
+              uint32_t b)
+{
+    size_t size_bytes = kern_pack_quant_size_bytes(type);
+    KERN_UNROLL
+    for (size_t at = 0; at < size_bytes; at += 64) {
+        __builtin_prefetch(quants + b * size_bytes + at);
+    }
+    if (type == KERN_TYPE_Q4_1) {
+        __builtin_prefetch(scales + (size_t)b * 64);
+    } else if (b % 2 == 0) {
+        __builtin_prefetch(scales + (size_t)b * 32);
+    }
+    if ((type == KERN_TYPE_Q4_K || type == KERN_TYPE_Q5_K || type == KERN_TYPE_Q6_K) &&
+        b % 8 == 0) {
+        __builtin_prefetch(supers + (size_t)(b / 8) * 64);
+    }
+}
+
 #endif

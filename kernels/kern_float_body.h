@@ -116,18 +116,6 @@ float_step(kern_type_t type, kv_t acc, kv_t low, kv_t high, const uint8_t *super
     return type == KERN_TYPE_Q4_1 ? kv_fma(kv_load_half(halves + 16), kv_set1(sum), acc) : acc;
 }
 
-/* The first rows of a tile find its bytes in memory, so ask for what follows; tiles lie one after
- * the other.  An address past the last tile does no harm. */
-KV_INLINE void
-prefetch_stream(const uint8_t *at, size_t size_bytes)
-{
-    enum { AHEAD_BYTES = 8192 }; /* some microseconds of work for one row */
-    KERN_UNROLL
-    for (size_t i = 0; i < size_bytes; i += 64) {
-        __builtin_prefetch(at + AHEAD_BYTES + i);
-    }
-}
-
 KV_INLINE void
 float_rows(kern_type_t type, uint32_t rows, const kern_tile_args_t *args, uint32_t first)
 {
@@ -149,7 +137,8 @@ float_rows(kern_type_t type, uint32_t rows, const kern_tile_args_t *args, uint32
         kv_t low[KV_FLOAT_ROWS];
         kv_t high[KV_FLOAT_ROWS];
         if (first == 0) {
-            prefetch_stream(quants + b * quant_size_bytes, quant_size_bytes);
+            prefetch_next(type, quants + pack.size_bytes, supers + pack.size_bytes,
+                          scales + pack.size_bytes, b);
         }
         block_sums(type, rows, quants + b * quant_size_bytes, x, low, high);
         KERN_UNROLL

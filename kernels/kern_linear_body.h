@@ -167,28 +167,6 @@ block_step(kern_type_t type, kv_t acc, const kvb_t w[8], const block_scales_t *s
     return kv_fma(scales->offset, kv_set1(float_at(record + sums, b)), acc);
 }
 
-/* Few rows: the weights come from memory, so ask for the next tile while computing this one.  An
- * address past the last tile does no harm. */
-KV_INLINE void
-prefetch_next(kern_type_t type, const uint8_t *quants, const uint8_t *supers, const uint8_t *scales,
-              uint32_t b)
-{
-    size_t size_bytes = kern_pack_quant_size_bytes(type);
-    KERN_UNROLL
-    for (size_t at = 0; at < size_bytes; at += 64) {
-        __builtin_prefetch(quants + b * size_bytes + at);
-    }
-    if (type == KERN_TYPE_Q4_1) {
-        __builtin_prefetch(scales + (size_t)b * 64);
-    } else if (b % 2 == 0) {
-        __builtin_prefetch(scales + (size_t)b * 32);
-    }
-    if ((type == KERN_TYPE_Q4_K || type == KERN_TYPE_Q5_K || type == KERN_TYPE_Q6_K) &&
-        b % 8 == 0) {
-        __builtin_prefetch(supers + (size_t)(b / 8) * 64);
-    }
-}
-
 KV_INLINE void
 tile_rows(kern_type_t type, uint32_t rows, const kern_tile_args_t *args, uint32_t first)
 {
