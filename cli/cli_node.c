@@ -5,6 +5,7 @@
 
 #include "actor_fault.h"
 #include "actor_log.h"
+#include "actor_restart.h"
 #include "proto_messages.h"
 #include "proto_require.h"
 
@@ -59,7 +60,7 @@ const cli_option_t cli_node_options[] = {
     TEXT("run-dir", run_dir, "DIR", "folder for sockets (one of its own)"),
     TEXT("log-level", log_level, "LEVEL", "debug, info, warn or error (info)"),
     TEXT("log-format", log_format, "FORM", "json or human (human on a terminal)"),
-    NUMBER("restart-intensity", restart_intensity, 1, 1000000, "COUNT",
+    NUMBER("restart-intensity", restart_intensity, 1, ACTOR_RESTART_COUNT_MAX, "COUNT",
            "restarts within 60 s before the node gives up (3)"),
     NUMBER("drain-timeout", drain_timeout_s, 1, 86400, "SECONDS",
            "how long running requests may take after SIGTERM (60)"),

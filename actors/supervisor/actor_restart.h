@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { ACTOR_RESTART_COUNT_MAX = 64 };
+enum { ACTOR_RESTART_COUNT_MAX = 1000 };
 
 typedef struct {
     uint32_t count_max; /* restarts in one period; at most ACTOR_RESTART_COUNT_MAX */

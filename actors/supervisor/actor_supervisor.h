@@ -34,7 +34,8 @@ typedef struct {
     const actor_supervisor_child_t *children; /* in start order; ended in this order too */
     uint32_t child_count;
     const char *run_dir;        /* 0700, made if missing, removed at the end when we made it */
-    uint32_t restart_count_max; /* restarts in one period before escalation; 0 = 3 */
+    uint32_t restart_count_max; /* restarts in one period before escalation, at most
+                                   ACTOR_RESTART_COUNT_MAX; 0 = 3 */
     uint64_t restart_period_ns; /* 0 = 60 s */
     uint64_t grace_ns;          /* from STOP to SIGKILL of a child; 0 = 30 s */
     uint64_t ring_size_bytes;   /* of each ring; 0 = 64 MiB */
