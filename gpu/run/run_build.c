@@ -252,8 +252,24 @@ make_cache(run_executor_t *self)
         .model_len_max = o->model_len_max,
         .width = 1,
     };
+    /* What is free now may grow, as a page cache gives way; what there is does not. */
+    uint64_t total_bytes = run_memory_total_bytes();
+    if (request.cache_size_bytes > total_bytes) {
+        return fail(self, STATUS_ERR_CONFIG,
+                    "no room for a cache of %.1f MiB as asked: this machine has %.1f MiB",
+                    (double)request.cache_size_bytes / 1048576.0, (double)total_bytes / 1048576.0);
+    }
     run_memory_answer_t answer;
     status = run_memory_solve(self->plan, &request, &answer);
+    if (status != STATUS_OK && request.cache_size_bytes > 0) {
+        /* Waiting does not help: the limit itself is too small. */
+        return fail(self, STATUS_ERR_CONFIG,
+                    "no room for a cache in %.1f MiB as asked: a block is %.2f MiB, and at least "
+                    "%u of them are needed",
+                    (double)request.cache_size_bytes / 1048576.0,
+                    (double)cache_plan_parent_bytes(self->plan) / 1048576.0,
+                    cache_plan_group_count(self->plan) + 1);
+    }
     if (status != STATUS_OK) {
         return fail(self, status, "no room for a cache: %.1f MiB available, a block is %.2f MiB",
                     (double)request.available_bytes / 1048576.0,

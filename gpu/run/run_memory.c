@@ -50,6 +50,17 @@ run_memory_available_bytes(void)
     return available;
 }
 
+uint64_t
+run_memory_total_bytes(void)
+{
+    uint64_t total = read_number("/proc/meminfo", "MemTotal:") * 1024;
+    uint64_t limit = read_number("/sys/fs/cgroup/memory.max", "");
+    if (limit > 0 && (limit < total || total == 0)) {
+        total = limit;
+    }
+    return total > 0 ? total : UINT64_MAX;
+}
+
 /* Parents for every slot at full length, with room for the steps that run ahead. */
 static uint64_t
 parents_wanted(const cache_plan_t *plan, const run_memory_request_t *request)

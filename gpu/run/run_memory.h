@@ -38,5 +38,7 @@ void run_memory_describe(const run_memory_request_t *request, const run_memory_a
 
 /* Memory that new allocations may take, as the system says; a guess if it says nothing. */
 uint64_t run_memory_available_bytes(void);
+/* What the machine or the container has in all, whoever uses it now. */
+uint64_t run_memory_total_bytes(void);
 
 #endif
