@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "actor_fault.h"
 #include "actor_log.h"
 #include "actor_supervisor.h"
 #include "cli_http.h"
@@ -187,6 +188,33 @@ run(session_t *session)
     return code != CLI_EXIT_OK ? code : session->asker_exit;
 }
 
+/* A mistyped fault point must not be a test that tests nothing: the actor that would complain about
+ * it is the very one that it fails to name. */
+static bool
+check_faults(const cli_list_t *faults)
+{
+    static const char *const kinds[] = {"gateway", "scheduler", "executor", "recorder"};
+    for (uint32_t i = 0; i < faults->count; i++) {
+        const char *fault = faults->items[i];
+        const char *slash = strchr(fault, '/');
+        bool is_known = false;
+        for (uint32_t k = 0; slash != NULL && k < sizeof kinds / sizeof kinds[0]; k++) {
+            size_t length = (size_t)(slash - fault);
+            is_known |= strlen(kinds[k]) == length && memcmp(fault, kinds[k], length) == 0;
+        }
+        proto_status_t status = is_known ? actor_fault_arm(slash + 1) : STATUS_ERR_CONFIG;
+        actor_fault_clear(); /* it is for the actor, not for this process */
+        if (status != STATUS_OK) {
+            fprintf(stderr,
+                    "onepath: --fault is '%s'; it takes ACTOR/NAME:ACTION[:NTH[:ARGUMENT]] with "
+                    "gateway, scheduler, executor or recorder as ACTOR\n",
+                    fault);
+            return false;
+        }
+    }
+    return true;
+}
+
 static int
 start(session_t *session, cli_command_t command, int argc, char **argv, cli_words_t *words)
 {
@@ -195,7 +223,8 @@ start(session_t *session, cli_command_t command, int argc, char **argv, cli_word
     if (status == STATUS_END) {
         return CLI_EXIT_OK;
     }
-    if (status != STATUS_OK || cli_node_check(&session->node) != STATUS_OK) {
+    if (status != STATUS_OK || cli_node_check(&session->node) != STATUS_OK ||
+        !check_faults(&session->node.faults)) {
         return CLI_EXIT_CONFIG;
     }
     session->model = words->words[0];

@@ -188,6 +188,14 @@ def bad_starts_are_clear():
         check(code == 75 and str(port) in text, f"a port in use: {code} {text[-600:]}")
     code, text = run_serve(model(), "--max-num-seqs", "-3")
     check(code == 78 and "-3" in text, f"a bad option: {code} {text[-400:]}")
+    code, text = run_serve(model(), "--port", "0", *SMALL, "--memory", "1M")
+    check(code == 78 and "1.0 MiB as asked" in text, f"a cache without a block: {code} {text[-600:]}")
+    code, text = run_serve(model(), "--port", "0", *SMALL, "--memory", "999999G")
+    check(code == 78 and "as asked" in text, f"a cache beyond the machine: {code} {text[-600:]}")
+    for fault in ("executor", "/x:kill", "nobody/x:kill", "executor/x", "executor/x:melt",
+                  "executor/x:kill:often"):
+        code, text = run_serve(model(), "--enable-fault-injection", "--fault", fault)
+        check(code == 78 and fault in text, f"--fault {fault}: {code} {text[-400:]}")
 
 
 if __name__ == "__main__":
