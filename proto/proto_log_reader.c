@@ -89,7 +89,10 @@ proto_log_reader_open(const char *path, proto_log_reader_t **out_p, proto_error_
         goto err_free;
     }
     if (!refresh_size(self)) {
-        status = fail_open(error, path, "is no regular file");
+        status = STATUS_ERR_IO; /* errno says nothing here */
+        if (error != NULL) {
+            (void)snprintf(error->detail, sizeof error->detail, "%.90s: is no regular file", path);
+        }
         goto err_close;
     }
     if (read_at(self->fd, page, sizeof page, 0) != sizeof page) {
