@@ -566,9 +566,13 @@ START_TEST(wrong_options_are_clear_errors)
     ck_assert_int_eq(run_executor_new(&bad, &executor), STATUS_ERR_CONFIG);
     ck_assert_ptr_nonnull(strstr(error, "100000"));
     bad = options;
+    /* A limit that cannot do is the configuration's fault: starting again does not help. */
     bad.cache_size_bytes = 100;
-    ck_assert_int_eq(run_executor_new(&bad, &executor), STATUS_ERR_NO_MEMORY);
-    ck_assert_ptr_nonnull(strstr(error, "cache"));
+    ck_assert_int_eq(run_executor_new(&bad, &executor), STATUS_ERR_CONFIG);
+    ck_assert_ptr_nonnull(strstr(error, "cache in 0.0 MiB as asked"));
+    bad.cache_size_bytes = UINT64_C(1) << 60;
+    ck_assert_int_eq(run_executor_new(&bad, &executor), STATUS_ERR_CONFIG);
+    ck_assert_ptr_nonnull(strstr(error, "this machine has"));
     ck_assert_ptr_null(executor);
 }
 END_TEST
