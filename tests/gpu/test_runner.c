@@ -85,16 +85,19 @@ END_TEST
  * tokens, the same cache, byte for byte. */
 START_TEST(eager_and_replayed_decode_are_identical)
 {
+    enum { WIDE = 36 }; /* the default ladder ends at 32 */
     run_executor_options_t options = tiny_options(fixtures[_i]);
+    options.slot_count = WIDE;
+    options.capture_bs_max = 32;
     driver_t graph;
     driver_t eager;
     driver_open(&graph, &options);
     options.enforce_eager = true;
     driver_open(&eager, &options);
-    static int32_t prompts[SLOTS + 1][64];
+    static int32_t prompts[WIDE + 1][64];
     driver_t *both[] = {&graph, &eager};
-    for (uint32_t slot = 1; slot <= SLOTS; slot++) {
-        uint32_t length = 3 + 5 * slot;
+    for (uint32_t slot = 1; slot <= WIDE; slot++) {
+        uint32_t length = 3 + slot;
         proto_sampling_t sampling = slot % 2 == 0 ? seeded(slot) : greedy();
         sampling.prompt_length = length;
         driver_random_tokens(slot, VOCABULARY, prompts[slot], length);
@@ -103,20 +106,20 @@ START_TEST(eager_and_replayed_decode_are_identical)
             (void)driver_prefill(both[i], slot, prompts[slot], length, 100);
         }
     }
-    static float logits[2][SLOTS * VOCABULARY];
-    for (uint32_t round = 0; round < 2 * SLOTS; round++) {
-        uint32_t bs = 1 + round % SLOTS;
-        uint32_t slots[SLOTS];
+    static float logits[2][WIDE * VOCABULARY];
+    for (uint32_t round = 0; round < 2 * WIDE; round++) {
+        uint32_t bs = 1 + round % WIDE;
+        uint32_t slots[WIDE];
         for (uint32_t i = 0; i < bs; i++) {
-            slots[i] = 1 + (round + i * 5) % SLOTS; /* 5 and 12 have no common factor */
+            slots[i] = 1 + (round + i * 5) % WIDE; /* 5 and 36 have no common factor */
         }
         driver_result_t results[2];
         for (int i = 0; i < 2; i++) {
             driver_step(both[i], NULL, 0, slots, bs, &results[i]);
-            driver_logits(both[i], logits[i], SLOTS * VOCABULARY, bs);
+            driver_logits(both[i], logits[i], WIDE * VOCABULARY, bs);
         }
         ck_assert_int_eq(results[0].mode,
-                         bs <= 8 ? PROTO_STEP_DECODE_GRAPH : PROTO_STEP_DECODE_EAGER);
+                         bs <= 32 ? PROTO_STEP_DECODE_GRAPH : PROTO_STEP_DECODE_EAGER);
         ck_assert_int_eq(results[1].mode, PROTO_STEP_DECODE_EAGER);
         ck_assert_mem_eq(results[0].tokens, results[1].tokens, bs * sizeof(int32_t));
         ck_assert_mem_eq(logits[0], logits[1], (size_t)bs * VOCABULARY * sizeof(float));
