@@ -37,7 +37,7 @@ enum {
     KIND(CLOCK, 5, "a clock pair: monotonic and real time, u64 each")                              \
     KIND(ENV, 6, "a setting: name, value")                                                         \
     KIND(STATE_DIGEST, 7, "digest of the core's state, u64")                                       \
-    KIND(SNAPSHOT, 8, "canonical bytes of the core's state")                                       \
+    KIND(SNAPSHOT, 8, "the core's state: head, public bytes, private bytes")                       \
     KIND(FAULT, 9, "an injected or a seen fault: text")                                            \
     KIND(NOTE, 10, "a remark for people: text")                                                    \
     KIND(CHANNEL_DEF, 11, "what a channel number means: name, role, epoch as text")                \
@@ -51,8 +51,14 @@ typedef enum {
 
 /* Bits of proto_log_record_t.flags. */
 enum {
-    PROTO_LOG_FLAG_CUT = 1, /* the last parts were left out: the record was too large */
+    PROTO_LOG_FLAG_CUT = 1,      /* the last parts were left out: the record was too large */
+    PROTO_LOG_FLAG_REDACTED = 2, /* private content was replaced by zeros of the same size */
 };
+
+/* Part 0 of a SNAPSHOT, little endian: u32 form (PROTO_LOG_SNAPSHOT_FORM), u32 role of the actor,
+ * u64 digest of the state, u64 count of inputs that led to it.  Part 1 and 2: what
+ * actor_core_ops_t.save packed as state and as secret. */
+enum { PROTO_LOG_SNAPSHOT_FORM = 1, PROTO_LOG_SNAPSHOT_HEAD_SIZE_BYTES = 24 };
 
 /* One event.  To write: views into the caller's memory, copied by the call.  Read: views that live
  * until the next call on the same reader.  A blob read back need not be aligned: see

@@ -46,6 +46,13 @@ enum {
     MESSAGE(STOP, stop, 11, WIRE, ARRAY, "supervisor -> actor", "end in good order")               \
     MESSAGE(DOWN, down, 12, WIRE, ARRAY, "supervisor -> actor", "another actor's process ended")   \
     MESSAGE(STATS, stats, 13, WIRE, ARRAY, "actor -> supervisor", "what this actor did so far")    \
+    MESSAGE(RELINK, relink, 14, WIRE, ARRAY, "supervisor -> actor",                                \
+            "leave a peer of this role and link to the endpoint instead")                          \
+    MESSAGE(COMPLAINT, complaint, 15, WIRE, ARRAY, "actor -> supervisor",                          \
+            "a peer is gone, or breaks the protocol")                                              \
+    MESSAGE(COMMAND, command, 16, WIRE, ARRAY, "client -> supervisor", "a wish of the operator")   \
+    MESSAGE(COMMAND_DONE, command_done, 17, WIRE, ARRAY, "supervisor -> client",                   \
+            "what became of a COMMAND")                                                            \
     /* Inputs that a shell gives to its own core. */                                               \
     MESSAGE(PEER_UP, peer_up, 20, LOCAL, ARRAY, "shell -> core", "a link opened")                  \
     MESSAGE(PEER_DOWN, peer_down, 21, LOCAL, ARRAY, "shell -> core", "a link ended")               \
@@ -163,6 +170,22 @@ enum {
     FIELD(resident_bytes, U64, UINT64_MAX, OPEN, "largest resident size")                          \
     FIELD(record_dropped, U64, UINT64_MAX, OPEN, "log records dropped")                            \
     FIELD(busy_ns, U64, UINT64_MAX, OPEN, "time with at least one step running, ns")
+#define PROTO_FIELDS_relink(FIELD)                                                                 \
+    FIELD(role, U32, 255, OPEN, "proto_role_t of the peer to leave")                               \
+    FIELD(endpoint, STR, 255, OPEN, "where its successor listens")                                 \
+    FIELD(detail, STR, PROTO_TEXT_LEN_MAX, OPEN, "why, for the log")
+#define PROTO_FIELDS_complaint(FIELD)                                                              \
+    FIELD(role, U32, 255, OPEN, "proto_role_t of the peer")                                        \
+    FIELD(name, STR, 31, OPEN, "its name")                                                         \
+    FIELD(epoch, U64, UINT64_MAX, OPEN, "its incarnation")                                         \
+    FIELD(reason, U32, 15, OPEN, "proto_complaint_reason_t")                                       \
+    FIELD(detail, STR, PROTO_TEXT_LEN_MAX, OPEN, "how it was noticed, or the rule it broke")
+#define PROTO_FIELDS_command(FIELD)                                                                \
+    FIELD(verb, STR, 31, OPEN, "scheduler-attach, scheduler-builtin, scheduler-show, ...")         \
+    FIELD(argument, STR, PROTO_TEXT_LEN_MAX, OPEN, "of the verb; empty if it takes none")
+#define PROTO_FIELDS_command_done(FIELD)                                                           \
+    FIELD(status, I64, 1000, OPEN, "proto_status_t")                                               \
+    FIELD(detail, STR, PROTO_TEXT_LEN_MAX, OPEN, "the answer, or what is wrong and the remedy")
 
 /* ---- a shell to its core -------------------------------------------------------------------- */
 #define PROTO_FIELDS_peer_up(FIELD)                                                                \
@@ -405,6 +428,14 @@ enum {
 #define PROTO_FIELDS_lease_renew(FIELD) FIELD(transfer, U64, UINT64_MAX, OPEN, "transfer key")
 #define PROTO_FIELDS_fence(FIELD) FIELD(generation, U64, UINT64_MAX, OPEN, "dead generation")
 #define PROTO_FIELDS_fenced(FIELD) FIELD(generation, U64, UINT64_MAX, OPEN, "dead generation")
+
+/* What is wrong with a peer; on the wire. */
+typedef enum {
+    PROTO_COMPLAINT_NONE = 0,
+    PROTO_COMPLAINT_LOST = 1,      /* its link ended without a goodbye, or with one */
+    PROTO_COMPLAINT_BAD_PLANS = 2, /* too many plans in a row broke a rule */
+    PROTO_COMPLAINT_NO_ANSWER = 3, /* it lives, and nothing comes of it */
+} proto_complaint_reason_t;
 
 /* Why a request ended; on the wire. */
 typedef enum {

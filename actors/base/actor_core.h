@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "proto_codec.h"
+#include "proto_pack.h"
 #include "proto_status.h"
 
 typedef struct {
@@ -69,6 +70,12 @@ typedef struct {
     /* After DRAIN: true when nothing is left to finish, so that the actor may end.  Asked after
      * each step while draining; NULL: at once. */
     bool (*idle)(const void *core);
+
+    /* Canonical bytes of the whole state, options included: what ACTOR_core_restore() needs to make
+     * a core that goes on exactly as this one.  `state` decides; `secret` holds what people wrote
+     * and what the model answered (tokens, sampling), so that a log can be redacted: zeros of the
+     * same size in its place must still restore.  NULL: this core has no snapshots. */
+    void (*save)(const void *core, proto_pack_t *state, proto_pack_t *secret);
 } actor_core_ops_t;
 
 /* ---- for harnesses: shell, replay, simulator, tests ------------------------------------------ */

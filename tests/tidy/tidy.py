@@ -27,8 +27,16 @@ ROOMS = {
     "actors/scheduler": {"proto", "actors/base", "scheduler"},
     "actors/executor": {"proto", "actors/base", "gpu/run"},
     "actors/gateway": {"proto", "actors/base", "models"},
-    "cli": {"proto", "models", "actors/base", "actors/recorder", "actors/supervisor",
-            "actors/scheduler", "actors/executor", "actors/gateway"},
+    "log": {"proto"},
+    "actors/replay": {"proto", "log", "scheduler", "gpu/run", "actors/base", "actors/scheduler",
+                      "actors/executor", "actors/gateway"},
+    "actors/simulator": {"proto", "scheduler", "actors/base", "actors/scheduler", "actors/executor",
+                         "actors/gateway"},
+    "actors/conform": {"proto", "scheduler", "actors/base", "actors/executor"},
+    "kit": {"proto", "actors/base"},
+    "cli": {"proto", "models", "log", "actors/base", "actors/recorder", "actors/supervisor",
+            "actors/scheduler", "actors/executor", "actors/gateway", "actors/replay",
+            "actors/simulator", "actors/conform"},
 }
 
 # Libraries that a room alone may use.
@@ -70,8 +78,8 @@ GATES = [
 
 PREFIXES = {
     "proto": ("proto_",), "scheduler": ("sched_",), "models": ("file_",), "kernels": ("kern_",),
-    "actors": ("actor_",), "gpu_device": ("device_",), "gpu_cache": ("cache_",),
-    "gpu_backend": ("backend_", "router_"), "gpu_model": ("model_",), "gpu_sample": ("sample_",),
+    "actors": ("actor_",), "log": ("log_",), "kit": ("kit_",), "gpu_device": ("device_",),
+    "gpu_cache": ("cache_",), "gpu_backend": ("backend_", "router_"), "gpu_model": ("model_",), "gpu_sample": ("sample_",),
     "gpu_run": ("run_",),
 }
 
@@ -99,7 +107,7 @@ def room_of(path):
     return best
 
 
-CODE = ("proto", "scheduler", "models", "kernels", "gpu", "actors", "cli")
+CODE = ("proto", "scheduler", "models", "kernels", "gpu", "log", "actors", "kit", "cli")
 
 
 def lines_of(path):
