@@ -20,14 +20,24 @@ enum {
 };
 
 typedef struct {
-    uint64_t epoch;             /* of this gateway: request ids of two epochs never meet */
-    uint32_t choice_count_max;  /* open at once, 1..ACTOR_GATEWAY_CHOICE_COUNT_MAX */
-    uint64_t finish_timeout_ns; /* how long a FINISH may stay unanswered; 0 = 10 s */
+    uint64_t epoch;              /* of this gateway: request ids of two epochs never meet */
+    uint32_t choice_count_max;   /* open at once, 1..ACTOR_GATEWAY_CHOICE_COUNT_MAX */
+    uint64_t finish_timeout_ns;  /* how long a FINISH may stay unanswered; 0 = 10 s */
+    uint64_t resume_timeout_ns;  /* how long choices wait for the next scheduler; 0 = 30 s */
+    uint64_t answer_timeout_ns;  /* a scheduler with open choices may be silent; 0 = 60 s */
+    uint64_t history_size_bytes; /* what choices need to be submitted again; 0 = 64 MiB */
 } actor_gateway_core_options_t;
 
 /* Allocates everything the core will ever need.  The caller owns *out_p. */
 MUST_CHECK proto_status_t actor_gateway_core_new(const actor_gateway_core_options_t *options,
                                                  actor_gateway_core_t **out_p);
+/* Makes the core that actor_core_ops_t.save() wrote: it goes on exactly as that one would have.
+ * Both parts are hostile; zeros of the same size in place of `secret` restore too.
+ * STATUS_ERR_MALFORMED or _VERSION with what is wrong in *error, STATUS_ERR_NO_MEMORY; nothing is
+ * left behind then. */
+MUST_CHECK proto_status_t actor_gateway_core_restore(proto_bytes_t state, proto_bytes_t secret,
+                                                     actor_gateway_core_t **out_p,
+                                                     proto_error_t *error);
 /* Frees the core and sets *self_p to NULL; does nothing if it is NULL already. */
 void actor_gateway_core_destroy(actor_gateway_core_t **self_p);
 
