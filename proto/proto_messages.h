@@ -53,6 +53,8 @@ enum {
     MESSAGE(COMMAND, command, 16, WIRE, ARRAY, "client -> supervisor", "a wish of the operator")   \
     MESSAGE(COMMAND_DONE, command_done, 17, WIRE, ARRAY, "supervisor -> client",                   \
             "what became of a COMMAND")                                                            \
+    MESSAGE(LINKED, linked, 18, WIRE, ARRAY, "actor -> supervisor",                                \
+            "a link that this actor opened is up")                                                 \
     /* Inputs that a shell gives to its own core. */                                               \
     MESSAGE(PEER_UP, peer_up, 20, LOCAL, ARRAY, "shell -> core", "a link opened")                  \
     MESSAGE(PEER_DOWN, peer_down, 21, LOCAL, ARRAY, "shell -> core", "a link ended")               \
@@ -186,6 +188,11 @@ enum {
 #define PROTO_FIELDS_command_done(FIELD)                                                           \
     FIELD(status, I64, 1000, OPEN, "proto_status_t")                                               \
     FIELD(detail, STR, PROTO_TEXT_LEN_MAX, OPEN, "the answer, or what is wrong and the remedy")
+#define PROTO_FIELDS_linked(FIELD)                                                                 \
+    FIELD(role, U32, 255, OPEN, "proto_role_t of the peer")                                        \
+    FIELD(name, STR, 31, OPEN, "its name")                                                         \
+    FIELD(epoch, U64, UINT64_MAX, OPEN, "its incarnation")                                         \
+    FIELD(endpoint, STR, 255, OPEN, "where it listens")
 
 /* ---- a shell to its core -------------------------------------------------------------------- */
 #define PROTO_FIELDS_peer_up(FIELD)                                                                \
