@@ -24,12 +24,22 @@ typedef struct {
     uint32_t slot_count_max;  /* 32 */
     uint32_t model_len_max;   /* 131072 */
     uint32_t step_tokens_max; /* 512 */
+    uint32_t bad_plans_max;   /* plans refused in a row before it complains: 8 */
 } actor_executor_core_options_t;
 
 /* STATUS_ERR_CONFIG if a bound is beyond the protocol's.  The caller owns *out_p. */
 MUST_CHECK proto_status_t actor_executor_core_new(const actor_executor_core_options_t *options,
                                                   actor_executor_core_t **out_p);
 void actor_executor_core_destroy(actor_executor_core_t **self_p);
+
+/* Makes a core out of what the `save` operation packed; it goes on exactly as the saved one.  The
+ * bytes may be hostile: STATUS_ERR_MALFORMED with a sentence in *error (may be NULL),
+ * STATUS_ERR_VERSION for a layout of another version, STATUS_ERR_NO_MEMORY.  `secret` may be zeros
+ * of the same size: the same checks of plans, but rows carry tokens 0 and page hashes differ.  The
+ * caller owns *out_p. */
+MUST_CHECK proto_status_t actor_executor_core_restore(proto_bytes_t state, proto_bytes_t secret,
+                                                      actor_executor_core_t **out_p,
+                                                      proto_error_t *error);
 
 /* The operations to run it with; lent, lives as long as the core. */
 const actor_core_ops_t *actor_executor_core_ops(const actor_executor_core_t *self);

@@ -33,6 +33,15 @@ MUST_CHECK proto_status_t actor_scheduler_core_new(const actor_scheduler_core_op
                                                    actor_scheduler_core_t **out_p);
 void actor_scheduler_core_destroy(actor_scheduler_core_t **self_p);
 
+/* Makes a core out of what the `save` operation packed; it goes on exactly as the saved one.  The
+ * bytes may be hostile: STATUS_ERR_MALFORMED with a sentence in *error (may be NULL),
+ * STATUS_ERR_VERSION for a layout of another version, STATUS_ERR_NO_MEMORY.  `secret` may be zeros
+ * of the same size: the same plans, but the prompts of waiting requests are gone.  The caller owns
+ * *out_p. */
+MUST_CHECK proto_status_t actor_scheduler_core_restore(proto_bytes_t state, proto_bytes_t secret,
+                                                       actor_scheduler_core_t **out_p,
+                                                       proto_error_t *error);
+
 /* How a harness runs it; lent, lives as long as the core. */
 const actor_core_ops_t *actor_scheduler_core_ops(const actor_scheduler_core_t *self);
 
