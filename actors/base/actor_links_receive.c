@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "actor_arrival.h"
 #include "actor_fault.h"
 #include "actor_links_private.h"
 #include "actor_log.h"
@@ -112,18 +113,14 @@ static bool
 check_sequence(actor_links_t *self, uint32_t peer, const proto_header_t *header)
 {
     actor_remote_t *remote = &self->remotes[peer];
-    if (header->sequence == remote->sequence_in + 1) {
-        remote->sequence_in = header->sequence;
+    uint64_t missing = 0;
+    actor_arrival_t arrival =
+        actor_arrival_check_sequence(&remote->sequence_in, &remote->unread_count, header->sequence,
+                                     &missing);
+    if (arrival == ACTOR_ARRIVAL_NEXT) {
         return true;
     }
-    bool duplicate = header->sequence <= remote->sequence_in;
-    uint64_t missing = duplicate ? 0 : header->sequence - remote->sequence_in - 1;
-    if (!duplicate && missing <= remote->unread_count) {
-        /* They did come, but their headers could not be read. */
-        remote->unread_count -= missing;
-        remote->sequence_in = header->sequence;
-        return true;
-    }
+    bool duplicate = arrival == ACTOR_ARRIVAL_DUPLICATE;
     self->counts.duplicates_in += duplicate ? 1 : 0;
     self->counts.gaps_in += missing;
     actor_log(ACTOR_LOG_WARN, duplicate ? "link.duplicate" : "link.gap", header->request,
@@ -172,36 +169,6 @@ receive_own(actor_links_t *self, uint32_t peer, const proto_header_t *header)
         return true;
     }
     return false;
-}
-
-static bool
-is_handshake(proto_kind_t kind)
-{
-    return kind == PROTO_KIND_HELLO || kind == PROTO_KIND_INIT || kind == PROTO_KIND_READY ||
-           kind == PROTO_KIND_REFUSE;
-}
-
-/* Whether the sender is in a state to send this at all. */
-static proto_status_t
-check_origin(const actor_links_t *self, uint32_t peer, const proto_header_t *header,
-             const char **detail)
-{
-    if (is_handshake(header->kind)) {
-        return STATUS_OK;
-    }
-    if (peer == ACTOR_PEER_NONE || self->remotes[peer].state != ACTOR_REMOTE_UP) {
-        *detail = "this link is not open: shake hands again";
-        return STATUS_ERR_STALE;
-    }
-    if (header->epoch != self->remotes[peer].epoch && header->kind != PROTO_KIND_NAK) {
-        *detail = "the message is of another incarnation";
-        return STATUS_ERR_STALE;
-    }
-    if (header->sequence == 0 && header->kind != PROTO_KIND_NAK) {
-        *detail = "the message has no sequence number";
-        return STATUS_ERR_MALFORMED;
-    }
-    return STATUS_OK;
 }
 
 /* The bytes of one received message. */
@@ -272,9 +239,10 @@ receive_one(actor_links_t *self, uint32_t link_index, bool too_large)
         refuse_arrival(self, &in, STATUS_ERR_MALFORMED, "the header does not decode");
         return;
     }
-    bool handshake = is_handshake(in.header.kind);
+    bool handshake = actor_arrival_is_handshake(in.header.kind);
     const char *detail = "";
-    proto_status_t status = check_origin(self, in.peer, &in.header, &detail);
+    uint64_t epoch = up ? self->remotes[in.peer].epoch : 0;
+    proto_status_t status = actor_arrival_check_origin(up, epoch, &in.header, &detail);
     if (status != STATUS_OK) {
         refuse_arrival(self, &in, status, detail);
         return;
