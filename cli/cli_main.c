@@ -15,6 +15,7 @@ static const struct {
     {"demo", cli_demo, "start a node, ask it one question, show what each actor did"},
     {"log", cli_log, "list and show recorded messages"},
     {"actor", cli_actor, "run one actor (what `serve` starts)"},
+    {"protocol", cli_protocol, "the messages, also as JSON for other languages"},
 };
 
 static void
