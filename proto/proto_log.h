@@ -41,13 +41,15 @@ enum {
     KIND(FAULT, 9, "an injected or a seen fault: text")                                            \
     KIND(NOTE, 10, "a remark for people: text")                                                    \
     KIND(CHANNEL_DEF, 11, "what a channel number means: name, role, epoch as text")                \
-    KIND(DROP, 12, "records that are missing before this one: count, u64")
+    KIND(DROP, 12, "records that are missing here: count, u64; why, text")
 
 typedef enum {
 #define PROTO_LOG_KIND_ENUM(name, value, text) PROTO_LOG_##name = (value),
     PROTO_LOG_KIND_LIST(PROTO_LOG_KIND_ENUM)
 #undef PROTO_LOG_KIND_ENUM
 } proto_log_kind_t;
+
+enum { PROTO_LOG_KIND_COUNT = PROTO_LOG_DROP + 1 };
 
 /* Bits of proto_log_record_t.flags. */
 enum {
@@ -60,12 +62,18 @@ enum {
  * actor_core_ops_t.save packed as state and as secret. */
 enum { PROTO_LOG_SNAPSHOT_FORM = 1, PROTO_LOG_SNAPSHOT_HEAD_SIZE_BYTES = 24 };
 
+/* DROP: part 0 is the number of records that are missing in this place, u64; part 1 (may be absent)
+ * says why, text.  Its sequence and time are those of the record that follows it, so the sequence
+ * numbers before and after it differ by 1 + that number.  Only a DROP may have the same sequence as
+ * the record after it. */
+
 /* One event.  To write: views into the caller's memory, copied by the call.  Read: views that live
  * until the next call on the same reader.  A blob read back need not be aligned: see
  * proto_blob_is_aligned(). */
 typedef struct {
     proto_log_kind_t kind;
     uint8_t flags;
+    bool is_made;           /* read: a DROP that the reader made up; ignored when written */
     uint16_t channel;       /* peer index of the actor; CHANNEL_DEF says who that was */
     uint64_t sequence;      /* of records of this actor, from 1; a gap means records are missing */
     uint64_t time_ns;       /* monotonic clock of the actor's host */
@@ -119,6 +127,9 @@ void proto_log_record_encode(const proto_log_record_t *record, bool crc, uint8_t
 MUST_CHECK proto_status_t proto_log_record_decode(proto_bytes_t bytes, bool crc,
                                                   proto_log_record_t *out, size_t *size_bytes);
 
+/* For options.sequence_before. */
+#define PROTO_LOG_SEQUENCE_ANY UINT64_MAX
+
 /* ---- writer ---------------------------------------------------------------------------------- */
 
 typedef struct proto_log_writer proto_log_writer_t;
@@ -135,6 +146,9 @@ typedef struct {
     uint64_t segment_age_max_ns; /* 0 = 10 minutes */
     uint32_t segment_count_max;  /* older ones of this writer are deleted; 0 = keep all */
     const proto_clock_t *clock;  /* asked only when a segment is made; NULL = the machine's */
+    uint64_t sequence_before; /* the last that is in the folder already (proto_log_last_sequence);
+                                 PROTO_LOG_SEQUENCE_ANY: the first record begins the log */
+    bool no_index;            /* write no sidecar (proto_log_index.h) */
 } proto_log_options_t;
 
 /* Makes a writer; the first segment comes with the first record.  Files are called
@@ -146,10 +160,12 @@ MUST_CHECK proto_status_t proto_log_writer_open(const proto_log_options_t *optio
 /* Flushes and closes.  Sets *self_p to NULL. */
 void proto_log_writer_close(proto_log_writer_t **self_p);
 
-/* Adds a record.  Flushes when 64 KiB wait or the oldest record waits for 10 ms.  STATUS_ERR_IO
- * (disk full, ...): what waited is lost and counted, the file is cut back to whole records, a DROP
- * record follows as soon as writing works again; calling on is right.  STATUS_ERR_TOO_LARGE: this
- * record is refused and counted. */
+/* Adds a record.  Flushes when 64 KiB wait or the oldest record waits for 10 ms.  Where the
+ * sequence jumps, whatever the reason, a DROP record with the number of missing ones is put in
+ * first. STATUS_ERR_IO (disk full, ...): what waited is lost and counted, the file is cut back to
+ * whole records, the DROP record follows as soon as writing works again; calling on is right.
+ * STATUS_ERR_TOO_LARGE: this record is refused and counted.  STATUS_ERR_INVALID: its sequence does
+ * not rise (0 = not numbered, never checked); refused, not counted. */
 MUST_CHECK proto_status_t proto_log_append(proto_log_writer_t *self,
                                            const proto_log_record_t *record, uint64_t now_ns);
 
@@ -170,6 +186,12 @@ typedef struct {
     int last_errno;    /* of the last failed call; 0 = none */
 } proto_log_counts_t;
 
+/* The last sequence that NAME's segments of `epoch` in the folder hold, 0 if none: what a writer
+ * that goes on after a killed one must not write again.  A tail that the killed one left torn is
+ * cut off.  STATUS_ERR_IO if the folder cannot be read. */
+MUST_CHECK proto_status_t proto_log_last_sequence(const char *directory, const char *name,
+                                                  uint64_t epoch, uint64_t *out);
+
 void proto_log_writer_counts(const proto_log_writer_t *self, proto_log_counts_t *out);
 
 /* ---- reader ---------------------------------------------------------------------------------- */
@@ -188,8 +210,32 @@ const proto_log_header_t *proto_log_reader_header(const proto_log_reader_t *self
 
 /* The next record.  STATUS_END at a clean end; STATUS_AGAIN if the file ends within a record (a
  * torn tail, or it is being written: a later call tries again, and END may turn into OK too);
- * STATUS_ERR_MALFORMED for damage: the reader stays there.  *out only on STATUS_OK. */
+ * STATUS_ERR_MALFORMED for damage, and for a sequence that does not rise: the reader stays there.
+ * *out only on STATUS_OK. */
 MUST_CHECK proto_status_t proto_log_reader_next(proto_log_reader_t *self, proto_log_record_t *out);
+
+/* Why the last call gave STATUS_ERR_MALFORMED or STATUS_AGAIN; lent, "" if it did not. */
+const char *proto_log_reader_why(const proto_log_reader_t *self);
+
+/* After STATUS_ERR_MALFORMED or STATUS_AGAIN: looks for the next good record (at multiples of 8
+ * bytes; its length, CRC and sequence must hold) and stands there.  *begin_offset and *end_offset
+ * get the bytes passed over, *records_lost how many records they held by the sequence numbers.
+ * STATUS_END if there is none: the reader stays where it was, *end_offset is the file's end. */
+MUST_CHECK proto_status_t proto_log_reader_resync(proto_log_reader_t *self, uint64_t *begin_offset,
+                                                  uint64_t *end_offset, uint64_t *records_lost);
+
+/* With `skip`, proto_log_reader_next() goes on after damage by itself: in its place it gives a DROP
+ * record (proto_log_record_t.is_made set: it is not in the file) with the count and the byte range
+ * as text.  Damage that no good record follows gives STATUS_AGAIN, as a torn tail does. */
+void proto_log_reader_set_skip(proto_log_reader_t *self, bool skip);
+
+/* Damaged places and bytes passed over so far, in skip mode. */
+uint64_t proto_log_reader_damage_count(const proto_log_reader_t *self);
+uint64_t proto_log_reader_damage_bytes(const proto_log_reader_t *self);
+
+/* Goes to `offset`, which must be where a record begins (else the next call says MALFORMED); the
+ * order of sequences is judged anew from there. */
+void proto_log_reader_seek(proto_log_reader_t *self, uint64_t offset);
 
 /* Bytes of the valid prefix: where the next record begins, or where the damage is. */
 uint64_t proto_log_reader_offset(const proto_log_reader_t *self);
