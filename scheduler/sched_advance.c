@@ -170,6 +170,11 @@ on_result(sched_core_t *self, const proto_step_result_t *result, sched_rows_t *r
     for (uint32_t r = 0; r < step->row_count; r++) {
         if (is_live(self, &step->rows[r])) {
             apply_row(self, step, r, result->token_counts.data[r], result->row_flags.data[r]);
+#if ONEPATH_MUTANT == 2
+            if (is_live(self, &step->rows[r])) {
+                apply_row(self, step, r, result->token_counts.data[r], 0);
+            }
+#endif
         } else {
             self->row_requests[r] = 0;
             self->row_counts[r] = 0;

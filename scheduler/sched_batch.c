@@ -55,6 +55,9 @@ add_decodes(sched_core_t *self, uint32_t tokens_max)
     self->decode_cursor = rotates ? at : 0;
     for (uint32_t i = 0; i < leaving_count; i++) {
         sched_list_swap_remove(self, &self->decoding, self->leaving[i]);
+#if ONEPATH_MUTANT == 1
+        sched_drop_blocks(self, self->leaving[i]);
+#endif
     }
     sched_fold(self, (uint64_t)taken << 32 | leaving_count);
 }

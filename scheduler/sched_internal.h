@@ -25,6 +25,14 @@
 
 #define SCHED_NONE UINT32_MAX /* no entry, no place */
 
+/* Known-bad variants of the cores, for the simulator, which has to catch each of them: built from
+ * the same sources with -DONEPATH_MUTANT=k.  Undefined in everything that is shipped.
+ *   1  blocks are freed while a step in flight still writes them     sched_batch.c
+ *   2  a result is applied twice                                     sched_advance.c
+ *   3  an actor accepts what an old epoch says                       actors/base
+ *   4  a plan is applied by half: a refused one leaves its patches,
+ *      a good one releases half of its slots                         actors/executor */
+
 enum {
     SCHED_OWNED_MAX = 64, /* pieces of memory of an executor */
     SCHED_RETRY_AFTER_MS = 1000,

@@ -431,6 +431,8 @@ actor_executor_plan(actor_executor_core_t *self, const actor_input_t *input, act
         actor_executor_launch(self, input, outbox);
         return;
     }
+#if ONEPATH_MUTANT != 4
     actor_executor_tables_rollback(self->tables);
+#endif
     send_refusal(self, &check, outbox);
 }
