@@ -18,9 +18,11 @@ static const cli_command_t actor_command = {
     .usage = "actor gateway|scheduler|executor|recorder MODEL [OPTIONS]",
     .text = "Runs one actor in this process.  The sockets are in --run-dir: start the scheduler\n"
             "first.  `serve` does this for you.",
-    .examples = "  onepath actor scheduler model.gguf --run-dir /run/onepath &\n"
-                "  onepath actor executor model.gguf --run-dir /run/onepath &\n"
-                "  onepath actor gateway model.gguf --run-dir /run/onepath",
+    .examples =
+        "  onepath actor scheduler model.gguf --run-dir /run/onepath &\n"
+        "  onepath actor executor model.gguf --run-dir /run/onepath &\n"
+        "  onepath actor gateway model.gguf --run-dir /run/onepath\n"
+        "  onepath actor scheduler model.gguf --run-dir /run/onepath --scheduler ipc:///run/s",
     .options = cli_node_options,
     .word_count_min = 2,
     .word_count_max = 2,
@@ -32,8 +34,8 @@ typedef struct {
     const char *model;
     uint64_t epoch;
     int ring_fd;
-    char gateway_endpoint[160];
-    char executor_endpoint[160];
+    char gateway_endpoint[CLI_ENDPOINT_SIZE_BYTES];
+    char executor_endpoint[CLI_ENDPOINT_SIZE_BYTES];
 } session_t;
 
 static proto_status_t
@@ -145,6 +147,8 @@ run_scheduler(const session_t *session)
         .epoch = session->epoch,
         .gateway_endpoint = session->gateway_endpoint,
         .executor_endpoint = session->executor_endpoint,
+        /* With --scheduler it listens there for everybody: a scheduler for other nodes. */
+        .endpoint = node->supervisor == NULL ? node->scheduler : NULL,
         .supervisor_endpoint = node->supervisor,
         .ring_fd = session->ring_fd,
         .stop = &cli_stop,
@@ -256,10 +260,20 @@ prepare(session_t *session)
                 strlen(node->run_dir));
         return STATUS_ERR_CONFIG;
     }
-    (void)snprintf(session->gateway_endpoint, sizeof session->gateway_endpoint,
-                   "ipc://%s/scheduler-gateway", node->run_dir);
-    (void)snprintf(session->executor_endpoint, sizeof session->executor_endpoint,
-                   "ipc://%s/scheduler-executor", node->run_dir);
+    cli_node_scheduler_endpoint(node, PROTO_ROLE_GATEWAY, session->gateway_endpoint);
+    cli_node_scheduler_endpoint(node, PROTO_ROLE_EXECUTOR, session->executor_endpoint);
+    const char *elsewhere = node->scheduler_at != NULL ? node->scheduler_at : node->scheduler;
+    if (elsewhere != NULL && strcmp(session->kind, "scheduler") != 0) {
+        if (strlen(elsewhere) >= sizeof session->gateway_endpoint) {
+            fprintf(stderr, "onepath actor: --scheduler is %zu bytes long; it takes %zu\n",
+                    strlen(elsewhere), sizeof session->gateway_endpoint - 1);
+            return STATUS_ERR_CONFIG;
+        }
+        (void)snprintf(session->gateway_endpoint, sizeof session->gateway_endpoint, "%s",
+                       elsewhere);
+        (void)snprintf(session->executor_endpoint, sizeof session->executor_endpoint, "%s",
+                       elsewhere);
+    }
     return arm_faults(session);
 }
 

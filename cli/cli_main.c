@@ -14,6 +14,7 @@ static const struct {
     {"serve", cli_serve, "serve a model on this machine"},
     {"demo", cli_demo, "start a node, ask it one question, show what each actor did"},
     {"log", cli_log, "list and show recorded messages"},
+    {"scheduler", cli_scheduler, "attach another scheduler to a running node, and go back"},
     {"actor", cli_actor, "run one actor (what `serve` starts)"},
     {"protocol", cli_protocol, "the messages, also as JSON for other languages"},
 };

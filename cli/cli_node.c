@@ -1,11 +1,14 @@
 #include "cli_node.h"
 
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "actor_fault.h"
 #include "actor_log.h"
 #include "actor_restart.h"
+#include "actor_socket.h"
 #include "proto_messages.h"
 #include "proto_require.h"
 
@@ -55,6 +58,10 @@ const cli_option_t cli_node_options[] = {
          "round activations to 8 bits: faster prefill, less exact"),
     TEXT("cache-dtype", cache_dtype, "TYPE", "auto, f16 or f32 (auto: f16 unless weights are f32)"),
     FLAG("null-device", null_device, "no model: made-up tokens, for measuring the actors"),
+    TEXT("scheduler", scheduler, "ENDPOINT",
+         "the scheduler that listens there plans, instead of the built-in one"),
+    FLAG("scheduler-stays", scheduler_stays,
+         "the built-in scheduler does not take over when that one fails"),
     TEXT("record", record, "MODE",
          "off, ring (memory only) or a folder for the message log (ring)"),
     TEXT("run-dir", run_dir, "DIR", "folder for sockets (one of its own)"),
@@ -70,6 +77,7 @@ const cli_option_t cli_node_options[] = {
     HIDDEN("name", CLI_OPTION_TEXT, name),
     HIDDEN("epoch", CLI_OPTION_TEXT, epoch),
     HIDDEN("supervisor", CLI_OPTION_TEXT, supervisor),
+    HIDDEN("scheduler-at", CLI_OPTION_TEXT, scheduler_at),
     HIDDEN("ring-fd", CLI_OPTION_TEXT, ring_fd),
     HIDDEN("ring", CLI_OPTION_LIST, rings),
 };
@@ -116,6 +124,13 @@ cli_node_check(const cli_node_t *node)
                 "front of it\n",
                 node->host);
     }
+    if (node->scheduler != NULL && !actor_endpoint_is_local(node->scheduler)) {
+        fprintf(stderr,
+                "onepath: --scheduler is '%s'; it takes ipc:///PATH or tcp://127.0.0.1:PORT (links "
+                "are not encrypted yet)\n",
+                node->scheduler);
+        return STATUS_ERR_CONFIG;
+    }
     if (node->faults.count > 0 && !node->enable_fault_injection) {
         fprintf(stderr, "onepath: --fault needs --enable-fault-injection\n");
         return STATUS_ERR_CONFIG;
@@ -133,6 +148,25 @@ cli_node_check(const cli_node_t *node)
         return STATUS_ERR_CONFIG;
     }
     return STATUS_OK;
+}
+
+void
+cli_node_run_base(char *out, size_t capacity_bytes)
+{
+    const char *base = getenv("XDG_RUNTIME_DIR");
+    /* Short, because a socket's path has 107 bytes. */
+    if (base == NULL || base[0] != '/' || strlen(base) > 40 || access(base, W_OK) != 0) {
+        base = "/tmp";
+    }
+    (void)snprintf(out, capacity_bytes, "%s", base);
+}
+
+void
+cli_node_scheduler_endpoint(const cli_node_t *node, proto_role_t role,
+                            char out[CLI_ENDPOINT_SIZE_BYTES])
+{
+    (void)snprintf(out, CLI_ENDPOINT_SIZE_BYTES, "ipc://%s/scheduler-%s", node->run_dir,
+                   proto_role_name(role));
 }
 
 proto_status_t

@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 
 #include "cli_options.h"
+#include "proto_ids.h"
 
 typedef struct {
     /* HTTP */
@@ -32,6 +33,9 @@ typedef struct {
     bool int8_activations;
     const char *cache_dtype;
     bool null_device;
+    /* scheduler */
+    const char *scheduler;
+    bool scheduler_stays;
     /* running */
     const char *record;
     const char *run_dir;
@@ -45,6 +49,7 @@ typedef struct {
     const char *name;
     const char *epoch;
     const char *supervisor;
+    const char *scheduler_at;
     const char *ring_fd;
     cli_list_t rings;
 } cli_node_t;
@@ -62,6 +67,15 @@ MUST_CHECK proto_status_t cli_node_check(const cli_node_t *node);
  * option that is not at its default.  Strings live in a static store: called at start only. */
 const char *const *cli_node_argv(const cli_node_t *node, const char *kind, const char *model);
 
+/* The folder in which nodes make their own run folders. */
+void cli_node_run_base(char *out, size_t capacity_bytes);
+
+enum { CLI_ENDPOINT_SIZE_BYTES = 256 };
+
+/* Where the built-in scheduler of this node listens for that role. */
+void cli_node_scheduler_endpoint(const cli_node_t *node, proto_role_t role,
+                                 char out[CLI_ENDPOINT_SIZE_BYTES]);
+
 /* Log level and form, from the options; for `actor`. */
 MUST_CHECK proto_status_t cli_node_configure_log(const cli_node_t *node, const char *actor,
                                                  uint64_t epoch);
@@ -76,6 +90,7 @@ int cli_serve(int argc, char **argv);
 int cli_demo(int argc, char **argv);
 int cli_actor(int argc, char **argv);
 int cli_log(int argc, char **argv);
+int cli_scheduler(int argc, char **argv);
 int cli_protocol(int argc, char **argv);
 
 enum {

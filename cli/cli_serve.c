@@ -99,17 +99,15 @@ on_ready(void *context)
     }
 }
 
-/* A folder for this node's sockets; short, because a socket's path has 107 bytes. */
+/* A folder for this node's sockets. */
 static const char *
 choose_run_dir(session_t *session)
 {
     if (session->node.run_dir != NULL) {
         return session->node.run_dir;
     }
-    const char *base = getenv("XDG_RUNTIME_DIR");
-    if (base == NULL || base[0] != '/' || strlen(base) > 40 || access(base, W_OK) != 0) {
-        base = "/tmp";
-    }
+    char base[64];
+    cli_node_run_base(base, sizeof base);
     (void)snprintf(session->run_dir, sizeof session->run_dir, "%s/onepath-%ld-%ld", base,
                    (long)getuid(), (long)getpid());
     session->node.run_dir = session->run_dir;
@@ -147,10 +145,14 @@ run(session_t *session)
     bool recording = strcmp(node->record, "off") != 0;
     bool to_folder = recording && strcmp(node->record, "ring") != 0;
     choose_run_dir(session);
+    static char endpoints[2][CLI_ENDPOINT_SIZE_BYTES];
+    cli_node_scheduler_endpoint(node, PROTO_ROLE_GATEWAY, endpoints[0]);
+    cli_node_scheduler_endpoint(node, PROTO_ROLE_EXECUTOR, endpoints[1]);
     const actor_supervisor_child_t all[CHILD_COUNT_MAX] = {
         {.name = "gateway",
          .role = PROTO_ROLE_GATEWAY,
          .argv = cli_node_argv(node, "gateway", session->model),
+         .scheduler_endpoint = endpoints[0],
          .has_ring = recording},
         {.name = "scheduler",
          .role = PROTO_ROLE_SCHEDULER,
@@ -159,6 +161,7 @@ run(session_t *session)
         {.name = "executor",
          .role = PROTO_ROLE_EXECUTOR,
          .argv = cli_node_argv(node, "executor", session->model),
+         .scheduler_endpoint = endpoints[1],
          .has_ring = recording},
         {.name = "recorder",
          .role = PROTO_ROLE_RECORDER,
@@ -175,6 +178,8 @@ run(session_t *session)
         .restart_count_max = node->restart_intensity,
         .grace_ns = (uint64_t)node->drain_timeout_s * 1000000000ULL,
         .show_progress = true,
+        .scheduler_endpoint = node->scheduler,
+        .scheduler_stays = node->scheduler_stays,
         .on_ready = on_ready,
         .on_state = on_state,
         .context = session,

@@ -95,6 +95,17 @@ actor_links_fence(actor_links_t *self, proto_text_t name, uint64_t epoch, const 
     }
 }
 
+/* An actor that we left on purpose may come back with whatever epoch its own life gives it. */
+static void
+forget_epoch_min(actor_links_t *self, const char *name)
+{
+    for (uint32_t index = 0; index < ACTOR_FENCE_COUNT; index++) {
+        if (strcmp(self->fences[index].name, name) == 0) {
+            self->fences[index].epoch_min = 0;
+        }
+    }
+}
+
 /* ---- failing and reaping --------------------------------------------------------------------- */
 
 void
@@ -226,6 +237,67 @@ actor_links_open(actor_links_t *self, uint32_t index, const actor_link_options_t
     link->in_use = status == STATUS_OK;
     self->open_mask |= link->in_use ? UINT32_C(1) << index : 0;
     return status;
+}
+
+static void
+leave(actor_links_t *self, uint32_t peer)
+{
+    actor_remote_t *remote = &self->remotes[peer];
+    proto_body_t body = {.bye = {.detail = proto_text("moved to another scheduler")}};
+    remote->said_goodbye = true;
+    remote->moved = true;
+    forget_epoch_min(self, remote->name);
+    actor_links_send_body(self, peer, PROTO_KIND_BYE, &body);
+    actor_links_fail(self, peer, "moved to another one");
+}
+
+proto_status_t
+actor_links_relink(actor_links_t *self, proto_role_t role, proto_text_t endpoint)
+{
+    char text[ACTOR_ENDPOINT_SIZE_MAX];
+    if (endpoint.size_bytes == 0 || endpoint.size_bytes >= sizeof text) {
+        return STATUS_ERR_CONFIG;
+    }
+    memcpy(text, endpoint.data, endpoint.size_bytes);
+    text[endpoint.size_bytes] = '\0';
+    if (!self->options.allow_remote && !actor_endpoint_is_local(text)) {
+        return STATUS_ERR_CONFIG;
+    }
+    proto_status_t status = STATUS_ERR_NOT_FOUND;
+    for (uint32_t index = 0; index < ACTOR_LINK_COUNT_MAX; index++) {
+        actor_link_t *link = &self->links[index];
+        if (!link->in_use || link->bind || link->peer_role != role) {
+            continue;
+        }
+        status = STATUS_OK;
+        memcpy(link->endpoint, text, sizeof text);
+        if (link->peer != ACTOR_PEER_NONE) {
+            leave(self, link->peer);
+        }
+        link->reopen = true;
+        link->open_at_ns = 0;
+    }
+    return status;
+}
+
+uint32_t
+actor_links_find_role(const actor_links_t *self, proto_role_t role)
+{
+    uint64_t peers = self->peer_mask;
+    while (peers != 0) {
+        uint32_t peer = actor_mask_take(&peers);
+        if (self->remotes[peer].state == ACTOR_REMOTE_UP && self->remotes[peer].role == role) {
+            return peer;
+        }
+    }
+    return ACTOR_PEER_NONE;
+}
+
+const char *
+actor_links_endpoint_of(const actor_links_t *self, uint32_t peer)
+{
+    const actor_link_t *link = &self->links[self->remotes[peer].link_index];
+    return link->bind ? NULL : link->endpoint;
 }
 
 void

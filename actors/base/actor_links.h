@@ -36,6 +36,7 @@ typedef struct {
     actor_remote_state_t state;
     bool known_to_core; /* PEER_UP was given, PEER_DOWN must follow */
     bool said_goodbye;  /* it left in good order: nothing to warn of */
+    bool moved;         /* we left it, because the supervisor said so */
     uint32_t link_index;
     proto_role_t role;
     char name[PROTO_NAME_SIZE_BYTES];
@@ -167,6 +168,19 @@ void actor_links_send_body(actor_links_t *self, uint32_t peer, proto_kind_t kind
 
 /* The incarnation `epoch` of `name` is dead: its links are down, its return is refused. */
 void actor_links_fence(actor_links_t *self, proto_text_t name, uint64_t epoch, const char *why);
+
+/* Leaves the peers of `role` that this actor connected to, and connects to `endpoint` instead; a
+ * peer that is there now goes down at the next safe point.  STATUS_ERR_NOT_FOUND if no link is for
+ * that role, STATUS_ERR_CONFIG for an endpoint that may not be used. */
+MUST_CHECK proto_status_t actor_links_relink(actor_links_t *self, proto_role_t role,
+                                             proto_text_t endpoint);
+
+/* A peer of that role that is up; ACTOR_PEER_NONE if there is none. */
+uint32_t actor_links_find_role(const actor_links_t *self, proto_role_t role);
+
+/* The endpoint of the link that `peer` is at the other end of; NULL if it is the one that
+ * connected. */
+const char *actor_links_endpoint_of(const actor_links_t *self, uint32_t peer);
 
 /* Reports peers that failed since the last safe point. */
 void actor_links_reap(actor_links_t *self);

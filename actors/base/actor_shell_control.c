@@ -8,6 +8,7 @@
 
 #include "actor_log.h"
 #include "actor_shell_private.h"
+#include "proto_require.h"
 
 #define MS_NS UINT64_C(1000000)
 #define SECOND_NS UINT64_C(1000000000)
@@ -17,6 +18,7 @@ enum {
     STATS_MS = 1000,
     REPORT_MS = 50,          /* load progress is told at most this often */
     CONTROL_WAIT_MS = 15000, /* for the supervisor's first answer */
+    RELINK_MS = 5000,        /* for the peer that a RELINK names */
 };
 
 /* ---- telling the supervisor ------------------------------------------------------------------ */
@@ -73,6 +75,134 @@ send_report(actor_shell_t *self)
     self->report_next_ns = self->now_ns + REPORT_MS * MS_NS;
 }
 
+/* ---- the supervisor's word, and what it is told of peers ---------------------------------------
+ */
+
+static void
+complain(actor_shell_t *self, proto_role_t role, const char *name, uint64_t epoch,
+         proto_complaint_reason_t reason, const char *detail)
+{
+    if (!self->control_up || self->draining) {
+        return;
+    }
+    proto_body_t body = {.complaint = {.role = role,
+                                       .name = proto_text(name),
+                                       .epoch = epoch,
+                                       .reason = reason,
+                                       .detail = proto_text(detail)}};
+    actor_links_send_body(self->links, ACTOR_PEER_CONTROL, PROTO_KIND_COMPLAINT, &body);
+}
+
+static void
+relink(actor_shell_t *self, const proto_relink_t *wish)
+{
+    proto_role_t role = (proto_role_t)wish->role;
+    actor_log(ACTOR_LOG_INFO, "actor.relink", 0,
+              ACTOR_LOG_FIELDS(actor_log_str("role", proto_role_name(role)),
+                               actor_log_text("endpoint", wish->endpoint),
+                               actor_log_text("why", wish->detail)),
+              "moving to another %s", proto_role_name(role));
+    proto_status_t status = actor_links_relink(self->links, role, wish->endpoint);
+    if (status != STATUS_OK) {
+        complain(self, role, "", 0, PROTO_COMPLAINT_LOST,
+                 status == STATUS_ERR_CONFIG
+                     ? "the endpoint cannot be used: it takes ipc:// or tcp://127.0.0.1:PORT"
+                     : "this actor has no link to that role");
+        return;
+    }
+    self->relink_role = role;
+    self->relink_until_ns = actor_shell_tick(self) + RELINK_MS * MS_NS;
+}
+
+void
+actor_shell_control_message(actor_shell_t *self, const proto_header_t *header,
+                            const proto_body_t *body)
+{
+    if (header->kind == PROTO_KIND_STOP) {
+        actor_shell_begin_drain(self, body->stop.grace_ns);
+    } else if (header->kind == PROTO_KIND_DOWN) {
+        char why[128];
+        (void)snprintf(why, sizeof why, "%.*s", (int)body->down.detail.size_bytes,
+                       body->down.detail.data != NULL ? body->down.detail.data : "");
+        actor_links_fence(self->links, body->down.name, body->down.epoch, why);
+    } else if (header->kind == PROTO_KIND_RELINK) {
+        relink(self, &body->relink);
+    } else {
+        self->links->counts.refused_in++;
+    }
+}
+
+void
+actor_shell_control_linked(actor_shell_t *self, uint32_t peer)
+{
+    const actor_remote_t *remote = &self->links->remotes[peer];
+    const char *endpoint = actor_links_endpoint_of(self->links, peer);
+    if (endpoint == NULL) {
+        return; /* it came to us */
+    }
+    if (remote->role == self->relink_role) {
+        self->relink_until_ns = 0;
+    }
+    if (self->control_up) {
+        proto_body_t body = {.linked = {.role = remote->role,
+                                        .name = proto_text(remote->name),
+                                        .epoch = remote->epoch,
+                                        .endpoint = proto_text(endpoint)}};
+        actor_links_send_body(self->links, ACTOR_PEER_CONTROL, PROTO_KIND_LINKED, &body);
+    }
+}
+
+void
+actor_shell_control_lost(actor_shell_t *self, uint32_t peer)
+{
+    const actor_remote_t *remote = &self->links->remotes[peer];
+    if (!remote->moved && actor_links_endpoint_of(self->links, peer) != NULL) {
+        complain(self, remote->role, remote->name, remote->epoch, PROTO_COMPLAINT_LOST,
+                 remote->detail);
+    }
+}
+
+void
+actor_shell_control_complaint(actor_shell_t *self, const actor_emission_t *emission)
+{
+    proto_body_t body;
+    proto_status_t status =
+        proto_body_decode(emission->kind, emission->body, emission->blob, &body, NULL);
+    require(status == STATUS_OK);
+    const proto_complaint_t *said = &body.complaint;
+    char detail[PROTO_TEXT_LEN_MAX + 1];
+    (void)snprintf(detail, sizeof detail, "%.*s", (int)said->detail.size_bytes,
+                   said->detail.data != NULL ? said->detail.data : "");
+    uint32_t peer = actor_links_find_role(self->links, (proto_role_t)said->role);
+    if (peer == ACTOR_PEER_NONE) {
+        return; /* it is gone already, which was told */
+    }
+    const actor_remote_t *remote = &self->links->remotes[peer];
+    actor_log(ACTOR_LOG_WARN, "actor.complaint", 0,
+              ACTOR_LOG_FIELDS(actor_log_str("peer", remote->name),
+                               actor_log_u64("peer_epoch", remote->epoch),
+                               actor_log_u64("reason", said->reason)),
+              "%s does not do its part: %s", remote->name, detail);
+    complain(self, remote->role, remote->name, remote->epoch,
+             (proto_complaint_reason_t)said->reason, detail);
+}
+
+static void
+service_relink(actor_shell_t *self, uint64_t *wait_ns)
+{
+    if (self->relink_until_ns == 0) {
+        return;
+    }
+    if (self->now_ns < self->relink_until_ns) {
+        actor_shell_lower(wait_ns, self->relink_until_ns, self->now_ns);
+        return;
+    }
+    self->relink_until_ns = 0;
+    char detail[64];
+    (void)snprintf(detail, sizeof detail, "nobody answers there within %d s", RELINK_MS / 1000);
+    complain(self, self->relink_role, "", 0, PROTO_COMPLAINT_LOST, detail);
+}
+
 void
 actor_shell_service_control(actor_shell_t *self, uint64_t *wait_ns)
 {
@@ -100,6 +230,7 @@ actor_shell_service_control(actor_shell_t *self, uint64_t *wait_ns)
             actor_shell_lower(wait_ns, self->report_next_ns, now_ns);
         }
     }
+    service_relink(self, wait_ns);
     if (now_ns >= self->stats_next_ns) {
         actor_shell_send_stats(self);
         self->stats_next_ns = now_ns + STATS_MS * MS_NS;

@@ -60,6 +60,8 @@ struct actor_shell {
     uint64_t stats_next_ns;
     uint64_t report_next_ns;
     bool control_up;
+    proto_role_t relink_role; /* of the peer that a RELINK is to find */
+    uint64_t relink_until_ns; /* when to complain that it is not there; 0 = nothing awaited */
 };
 
 /* Reads the clock; never goes back. */
@@ -97,5 +99,13 @@ void actor_shell_begin_drain(actor_shell_t *self, uint64_t grace_ns);
 /* Tells the supervisor what is due; lowers *wait_ns. */
 void actor_shell_service_control(actor_shell_t *self, uint64_t *wait_ns);
 void actor_shell_send_stats(actor_shell_t *self);
+/* A message of the supervisor. */
+void actor_shell_control_message(actor_shell_t *self, const proto_header_t *header,
+                                 const proto_body_t *body);
+/* Tells it that a link came up, or went down by itself. */
+void actor_shell_control_linked(actor_shell_t *self, uint32_t peer);
+void actor_shell_control_lost(actor_shell_t *self, uint32_t peer);
+/* Passes a core's COMPLAINT on, with the peer's name and epoch filled in. */
+void actor_shell_control_complaint(actor_shell_t *self, const actor_emission_t *emission);
 
 #endif

@@ -1,11 +1,9 @@
 /* actor_shell_step.c - every input of a core goes through here, in the order in which it is
  * recorded. */
-#include <inttypes.h>
-#include <stdio.h>
-
 #include "actor_log.h"
 #include "actor_shell_private.h"
 #include "proto_require.h"
+#include <inttypes.h>
 
 #define MS_NS UINT64_C(1000000)
 
@@ -32,6 +30,8 @@ send_emissions(actor_shell_t *self, uint64_t now_ns)
         if (emission->to.index != ACTOR_PEER_LOCAL) {
             actor_links_send(self->links, emission->to.index, emission->kind, emission->request,
                              self->input_sequence, emission->body, emission->blob);
+        } else if (emission->kind == PROTO_KIND_COMPLAINT) {
+            actor_shell_control_complaint(self, emission);
         } else if (self->local != NULL) {
             self->local(self->local_context, emission);
         }
@@ -200,6 +200,7 @@ on_up(void *context, uint32_t peer)
                                      .epoch = remote->epoch}};
     actor_shell_step_own(self, PROTO_KIND_PEER_UP, 0, &body);
     actor_shell_step_nested(self);
+    actor_shell_control_linked(self, peer);
 }
 
 static void
@@ -217,6 +218,7 @@ on_down(void *context, uint32_t peer)
                                        .detail = proto_text(remote->detail)}};
     actor_shell_step_own(self, PROTO_KIND_PEER_DOWN, 0, &body);
     actor_shell_step_nested(self);
+    actor_shell_control_lost(self, peer);
 }
 
 void
@@ -239,30 +241,16 @@ actor_shell_begin_drain(actor_shell_t *self, uint64_t grace_ns)
 }
 
 static void
-on_control(actor_shell_t *self, const proto_header_t *header, const proto_body_t *body)
-{
-    if (header->kind == PROTO_KIND_STOP) {
-        actor_shell_begin_drain(self, body->stop.grace_ns);
-    } else if (header->kind == PROTO_KIND_DOWN) {
-        char why[128];
-        (void)snprintf(why, sizeof why, "%.*s", (int)body->down.detail.size_bytes,
-                       body->down.detail.data != NULL ? body->down.detail.data : "");
-        actor_links_fence(self->links, body->down.name, body->down.epoch, why);
-    } else {
-        self->links->counts.refused_in++;
-    }
-}
-
-static void
 on_message(void *context, uint32_t peer, const proto_header_t *header, proto_bytes_t body_bytes,
            proto_bytes_t blob_bytes, const proto_body_t *body)
 {
     actor_shell_t *self = context;
     if (peer == ACTOR_PEER_CONTROL) {
-        on_control(self, header, body);
+        actor_shell_control_message(self, header, body);
         return;
     }
-    if (header->kind == PROTO_KIND_STOP || header->kind == PROTO_KIND_DOWN) {
+    if (header->kind == PROTO_KIND_STOP || header->kind == PROTO_KIND_DOWN ||
+        header->kind == PROTO_KIND_RELINK) {
         self->links->counts.refused_in++; /* only the supervisor may say this */
         actor_log(ACTOR_LOG_WARN, "message.refused", 0, NULL, "%s from a peer that may not",
                   proto_kind_name(header->kind));

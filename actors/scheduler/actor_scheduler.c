@@ -38,6 +38,9 @@ open_shell(const actor_scheduler_options_t *options, actor_scheduler_core_t *cor
         {.peer_role = PROTO_ROLE_GATEWAY, .endpoint = options->gateway_endpoint, .bind = true},
         {.peer_role = PROTO_ROLE_EXECUTOR, .endpoint = options->executor_endpoint, .bind = true},
     };
+    if (options->endpoint != NULL) {
+        links[0] = (actor_link_options_t){.endpoint = options->endpoint, .bind = true};
+    }
     const proto_clock_t *clock = proto_clock_system();
     actor_shell_options_t shell = {
         .name = options->name != NULL ? options->name : "scheduler",
@@ -45,7 +48,7 @@ open_shell(const actor_scheduler_options_t *options, actor_scheduler_core_t *cor
         .ops = actor_scheduler_core_ops(core),
         .core = core,
         .links = links,
-        .link_count = 2,
+        .link_count = options->endpoint != NULL ? 1 : 2,
         .supervisor_endpoint = options->supervisor_endpoint,
         .ring_fd = options->ring_fd,
         .local = on_local,
@@ -58,7 +61,8 @@ int
 actor_scheduler_run(const actor_scheduler_options_t *options)
 {
     require(options != NULL);
-    if (options->gateway_endpoint == NULL || options->executor_endpoint == NULL) {
+    if (options->endpoint == NULL &&
+        (options->gateway_endpoint == NULL || options->executor_endpoint == NULL)) {
         actor_log(ACTOR_LOG_ERROR, "scheduler.config", 0, NULL,
                   "both endpoints are needed: for gateways and for executors");
         return ACTOR_EXIT_CONFIG;
@@ -83,7 +87,8 @@ actor_scheduler_run(const actor_scheduler_options_t *options)
     if (status != STATUS_OK) {
         goto done_core;
     }
-    actor_shell_report(shell, 2, 0, 0, options->gateway_endpoint);
+    actor_shell_report(shell, 2, 0, 0,
+                       options->endpoint != NULL ? options->endpoint : options->gateway_endpoint);
     status = actor_shell_run(shell);
     actor_shell_destroy(&shell, LINGER_NS);
 done_core:

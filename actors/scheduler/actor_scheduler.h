@@ -15,6 +15,7 @@ typedef struct {
     uint64_t epoch;                  /* from the supervisor; made from the time */
     const char *gateway_endpoint;    /* bound: gateways connect here */
     const char *executor_endpoint;   /* bound: executors connect here */
+    const char *endpoint;            /* bound in place of both: everybody connects here; none */
     const char *supervisor_endpoint; /* none: runs alone */
     int ring_fd;                     /* -1 = record nothing */
     const atomic_int *stop;          /* 1: finish what runs, then end; above: end now; set from a

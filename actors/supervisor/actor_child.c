@@ -18,7 +18,7 @@
 #include "proto_require.h"
 
 enum {
-    ADDED_ARGUMENTS_MAX = 6 + 2 * ACTOR_SUPERVISOR_CHILD_COUNT_MAX,
+    ADDED_ARGUMENTS_MAX = 8 + 2 * ACTOR_SUPERVISOR_CHILD_COUNT_MAX,
     NUMBER_SIZE_BYTES = 64,
     READ_SIZE_BYTES = 16384,
 };
@@ -65,7 +65,8 @@ add(command_t *command, const char *argument)
 
 static proto_status_t
 make_command(command_t *command, const actor_supervisor_child_t *child, uint64_t epoch,
-             const char *endpoint, const actor_inherited_t *inherited, uint32_t inherited_count)
+             const actor_process_endpoints_t *endpoints, const actor_inherited_t *inherited,
+             uint32_t inherited_count)
 {
     command->count = 0;
     for (const char *const *argument = child->argv; *argument != NULL; argument++) {
@@ -80,7 +81,11 @@ make_command(command_t *command, const actor_supervisor_child_t *child, uint64_t
     add(command, "--epoch");
     add(command, command->numbers[0]);
     add(command, "--supervisor");
-    add(command, endpoint);
+    add(command, endpoints->supervisor);
+    if (endpoints->scheduler != NULL) {
+        add(command, "--scheduler-at");
+        add(command, endpoints->scheduler);
+    }
     for (uint32_t index = 0; index < inherited_count; index++) {
         char *number = command->numbers[1 + index];
         const char *ring_of = inherited[index].ring_of;
@@ -125,7 +130,7 @@ run_child(const command_t *command, pid_t parent, int error_fd, const actor_inhe
 
 proto_status_t
 actor_process_start(actor_process_t *self, const actor_supervisor_child_t *child, uint64_t epoch,
-                    const char *endpoint, const actor_inherited_t *inherited,
+                    const actor_process_endpoints_t *endpoints, const actor_inherited_t *inherited,
                     uint32_t inherited_count)
 {
     require(self->pid == 0);
@@ -133,7 +138,7 @@ actor_process_start(actor_process_t *self, const actor_supervisor_child_t *child
 
     command_t command;
     proto_status_t status =
-        make_command(&command, child, epoch, endpoint, inherited, inherited_count);
+        make_command(&command, child, epoch, endpoints, inherited, inherited_count);
     if (status != STATUS_OK) {
         goto err;
     }

@@ -33,15 +33,21 @@ typedef struct {
     const char *ring_of; /* with --ring: NAME=FD; NULL: FD alone */
 } actor_inherited_t;
 
+/* Whom the child talks to. */
+typedef struct {
+    const char *supervisor;
+    const char *scheduler; /* NULL: it has no link to one, or its own arguments say where */
+} actor_process_endpoints_t;
+
 MUST_CHECK proto_status_t actor_process_init(actor_process_t *self);
 /* Kills what still runs. */
 void actor_process_fini(actor_process_t *self);
 
-/* Starts argv with --name, --epoch, --supervisor and the descriptors added; in a process group of
- * its own, killed when the calling thread's process ends. */
+/* Starts argv with --name, --epoch, --supervisor, --scheduler-at and the descriptors added; in a
+ * process group of its own, killed when the calling thread's process ends. */
 MUST_CHECK proto_status_t actor_process_start(actor_process_t *self,
                                               const actor_supervisor_child_t *child, uint64_t epoch,
-                                              const char *endpoint,
+                                              const actor_process_endpoints_t *endpoints,
                                               const actor_inherited_t *inherited,
                                               uint32_t inherited_count);
 

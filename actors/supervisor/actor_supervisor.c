@@ -139,6 +139,7 @@ run(actor_supervisor_state_t *self)
         read_signals(self);
         read_states(self);
         actor_supervisor_service_children(self, &wait_ns);
+        actor_supervisor_service_scheduler(self, &wait_ns);
         if (self->phase == PHASE_STOPPING) {
             actor_supervisor_service_stop(self, &wait_ns);
         }
@@ -285,6 +286,7 @@ actor_supervisor_run(const actor_supervisor_options_t *options, actor_supervisor
     (void)actor_supervisor_tick(self);
     actor_supervisor_core_init(&self->core, options->children, options->child_count);
     choose_crash_dir(self);
+    actor_supervisor_scheduler_init(self);
     proto_status_t status = open_signals(self, &old_mask);
     if (status == STATUS_OK) {
         status = actor_run_dir_make(options->run_dir, &self->run_dir_made);

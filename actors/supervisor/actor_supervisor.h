@@ -19,7 +19,7 @@ enum {
 };
 
 /* One child.  Its command line is: argv[0..], then what the supervisor adds:
- *   --name NAME --epoch N --supervisor ENDPOINT [--ring-fd FD]
+ *   --name NAME --epoch N --supervisor ENDPOINT [--ring-fd FD] [--scheduler-at ENDPOINT]
  * and for the recorder one --ring NAME=FD for each child that has a ring. */
 typedef struct {
     const char *name; /* [a-z0-9-]{1,31} */
@@ -28,20 +28,25 @@ typedef struct {
     bool has_ring;           /* gets a record ring */
     bool is_recorder;        /* gets every ring; ended last */
     bool optional;           /* its end never ends the node, and readiness does not wait for it */
+    const char *scheduler_endpoint; /* where the built-in scheduler listens for it; NULL: this
+                                       child has no link to a scheduler */
 } actor_supervisor_child_t;
 
 typedef struct {
     const actor_supervisor_child_t *children; /* in start order; ended in this order too */
     uint32_t child_count;
-    const char *run_dir;        /* 0700, made if missing, removed at the end when we made it */
-    uint32_t restart_count_max; /* restarts in one period before escalation, at most
-                                   ACTOR_RESTART_COUNT_MAX; 0 = 3 */
-    uint64_t restart_period_ns; /* 0 = 60 s */
-    uint64_t grace_ns;          /* from STOP to SIGKILL of a child; 0 = 30 s */
-    uint64_t ring_size_bytes;   /* of each ring; 0 = 64 MiB */
-    const char *crash_dir;      /* crash records go here; NULL = run_dir's parent is not used:
-                                   the system's folder for temporary files */
-    bool show_progress;         /* load progress on stderr */
+    const char *run_dir;            /* 0700, made if missing, removed at the end when we made it */
+    uint32_t restart_count_max;     /* restarts in one period before escalation, at most
+                                       ACTOR_RESTART_COUNT_MAX; 0 = 3 */
+    uint64_t restart_period_ns;     /* 0 = 60 s */
+    uint64_t grace_ns;              /* from STOP to SIGKILL of a child; 0 = 30 s */
+    uint64_t ring_size_bytes;       /* of each ring; 0 = 64 MiB */
+    const char *crash_dir;          /* crash records go here; NULL = run_dir's parent is not used:
+                                       the system's folder for temporary files */
+    bool show_progress;             /* load progress on stderr */
+    const char *scheduler_endpoint; /* of a scheduler that is not our child, for the start; NULL =
+                                       the built-in one.  It may change (COMMAND). */
+    bool scheduler_stays;           /* never go back to the built-in one by ourselves */
     /* Called once, on the caller's thread, when every child that counts is READY for the first
      * time; must not block.  May be NULL. */
     void (*on_ready)(void *context);

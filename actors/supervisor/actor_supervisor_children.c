@@ -44,8 +44,12 @@ actor_supervisor_start_child(actor_supervisor_state_t *self, uint32_t index)
     child->kill_at_ns = 0;
     child->killed = false;
     child->stop_sent = false;
+    const actor_process_endpoints_t endpoints = {
+        .supervisor = self->endpoint,
+        .scheduler = actor_supervisor_scheduler_endpoint(self, index),
+    };
     proto_status_t status =
-        actor_process_start(&child->process, child->spec, epoch, self->endpoint, inherited, count);
+        actor_process_start(&child->process, child->spec, epoch, &endpoints, inherited, count);
     if (status != STATUS_OK) {
         actor_log(ACTOR_LOG_ERROR, "supervisor.start", 0,
                   ACTOR_LOG_FIELDS(actor_log_str("child", child->spec->name)),
@@ -81,9 +85,9 @@ actor_supervisor_make_ring(actor_supervisor_state_t *self, actor_supervised_t *c
 
 /* ---- ending ---------------------------------------------------------------------------------- */
 
-static void
-inject(actor_supervisor_state_t *self, proto_kind_t kind, uint64_t request,
-       const proto_body_t *body)
+void
+actor_supervisor_inject(actor_supervisor_state_t *self, proto_kind_t kind, uint64_t request,
+                        const proto_body_t *body)
 {
     actor_shell_inject(self->shell, kind, request, body);
     self->injected = true;
@@ -156,7 +160,7 @@ actor_supervisor_service_stop(actor_supervisor_state_t *self, uint64_t *wait_ns)
         child->kill_at_ns = self->now_ns + self->grace_ns;
         if (self->core.members[index].peer != ACTOR_PEER_NONE) {
             proto_body_t body = {.stop = {.grace_ns = self->grace_ns}};
-            inject(self, PROTO_KIND_STOP, index + 1, &body);
+            actor_supervisor_inject(self, PROTO_KIND_STOP, index + 1, &body);
         } else {
             /* Not linked yet: it can only be told so. */
             actor_process_signal(&child->process, SIGTERM);
@@ -257,7 +261,7 @@ child_ended(actor_supervisor_state_t *self, uint32_t index)
                                   .name = proto_text(child->spec->name),
                                   .epoch = member->epoch,
                                   .detail = proto_text(how)}};
-    inject(self, PROTO_KIND_DOWN, 0, &body);
+    actor_supervisor_inject(self, PROTO_KIND_DOWN, 0, &body);
     child->kill_at_ns = 0;
     if (!asked) {
         dump_ring(self, child, member->epoch);

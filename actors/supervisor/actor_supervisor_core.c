@@ -32,6 +32,14 @@ actor_supervisor_core_begin(actor_supervisor_core_t *self, uint32_t index, uint6
     member->detail[0] = '\0';
     member->state_changed = false;
     member->stuck = false;
+    member->scheduler = (actor_supervisor_scheduler_link_t){.epoch = 0};
+}
+
+static void
+copy_text(char *out, size_t capacity_bytes, proto_text_t text)
+{
+    (void)snprintf(out, capacity_bytes, "%.*s", (int)text.size_bytes,
+                   text.data != NULL ? text.data : "");
 }
 
 static actor_supervisor_member_t *
@@ -65,9 +73,52 @@ actor_state(actor_supervisor_member_t *member, const proto_actor_state_t *state)
     member->state = state->state;
     member->done_bytes = state->done_bytes;
     member->total_bytes = state->total_bytes;
-    (void)snprintf(member->detail, sizeof member->detail, "%.*s", (int)state->detail.size_bytes,
-                   state->detail.data != NULL ? state->detail.data : "");
+    copy_text(member->detail, sizeof member->detail, state->detail);
     member->state_changed = true;
+}
+
+static void
+linked(actor_supervisor_member_t *member, const proto_linked_t *to)
+{
+    if (to->role != (uint32_t)PROTO_ROLE_SCHEDULER) {
+        return;
+    }
+    actor_supervisor_scheduler_link_t *link = &member->scheduler;
+    copy_text(link->name, sizeof link->name, to->name);
+    copy_text(link->endpoint, sizeof link->endpoint, to->endpoint);
+    link->epoch = to->epoch;
+}
+
+static void
+complaint(actor_supervisor_member_t *member, const proto_complaint_t *said)
+{
+    if (said->role != (uint32_t)PROTO_ROLE_SCHEDULER) {
+        return;
+    }
+    actor_supervisor_scheduler_link_t *link = &member->scheduler;
+    link->complained = true;
+    link->reason = (proto_complaint_reason_t)said->reason;
+    copy_text(link->detail, sizeof link->detail, said->detail);
+    if (link->reason == PROTO_COMPLAINT_LOST) {
+        link->endpoint[0] = '\0';
+    }
+}
+
+/* An operator's wish; a second one before the first was looked at is told to come again. */
+static void
+command(actor_supervisor_core_t *self, uint32_t peer, const proto_command_t *wish,
+        actor_outbox_t *outbox)
+{
+    if (self->command.is_new) {
+        proto_body_t body = {.command_done = {.status = STATUS_ERR_OVERLOADED,
+                                              .detail = proto_text("another command is in work")}};
+        actor_outbox_push(outbox, (actor_peer_t){peer}, PROTO_KIND_COMMAND_DONE, 0, &body);
+        return;
+    }
+    self->command.is_new = true;
+    self->command.peer = peer;
+    copy_text(self->command.verb, sizeof self->command.verb, wish->verb);
+    copy_text(self->command.argument, sizeof self->command.argument, wish->argument);
 }
 
 static void
@@ -97,12 +148,15 @@ step_local(actor_supervisor_core_t *self, const actor_input_t *input, actor_outb
             member->peer = ACTOR_PEER_NONE;
             member->down_ns = input->now_ns;
         }
-    } else if (input->header->kind == PROTO_KIND_STOP) {
+    } else if (input->header->kind == PROTO_KIND_STOP || input->header->kind == PROTO_KIND_RELINK) {
         require(input->header->request >= 1 && input->header->request <= self->member_count);
         uint32_t peer = self->members[input->header->request - 1].peer;
         if (peer != ACTOR_PEER_NONE) {
-            actor_outbox_push(outbox, (actor_peer_t){peer}, PROTO_KIND_STOP, 0, body);
+            actor_outbox_push(outbox, (actor_peer_t){peer}, input->header->kind, 0, body);
         }
+    } else if (input->header->kind == PROTO_KIND_COMMAND_DONE) {
+        uint32_t peer = (uint32_t)input->header->request;
+        actor_outbox_push(outbox, (actor_peer_t){peer}, PROTO_KIND_COMMAND_DONE, 0, body);
     } else if (input->header->kind == PROTO_KIND_DOWN) {
         broadcast_down(self, body, outbox);
     }
@@ -118,12 +172,20 @@ core_step(void *core, const actor_input_t *input, actor_outbox_t *outbox)
     }
     actor_supervisor_member_t *member = find_peer(self, input->from.index);
     if (member == NULL) {
-        return; /* linked, but none of ours */
+        /* Linked, but none of ours: somebody who may open our socket, so an operator. */
+        if (input->header->kind == PROTO_KIND_COMMAND) {
+            command(self, input->from.index, &input->body->command, outbox);
+        }
+        return;
     }
     if (input->header->kind == PROTO_KIND_ACTOR_STATE) {
         actor_state(member, &input->body->actor_state);
     } else if (input->header->kind == PROTO_KIND_STATS) {
         member->stats = input->body->stats;
+    } else if (input->header->kind == PROTO_KIND_LINKED) {
+        linked(member, &input->body->linked);
+    } else if (input->header->kind == PROTO_KIND_COMPLAINT) {
+        complaint(member, &input->body->complaint);
     } else if (input->header->kind == PROTO_KIND_HEARTBEAT) {
         const proto_heartbeat_t *beat = &input->body->heartbeat;
         member->step = beat->step;

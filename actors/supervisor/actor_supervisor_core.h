@@ -1,14 +1,25 @@
 /* actor_supervisor_core.h - the supervisor's side of the control links: who is linked, what each
  * child said last, and the messages to them.
  *
- * An actor core as every other: no process, clock or socket here.  STOP and DOWN are injected by
- * the process side (as inputs of its own) and passed on: STOP to the child request - 1, DOWN to
- * every linked child but the one that it names. */
+ * An actor core as every other: no process, clock or socket here.  STOP, RELINK, DOWN and
+ * COMMAND_DONE are injected by the process side (as inputs of its own) and passed on: STOP and
+ * RELINK to the child request - 1, DOWN to every linked child but the one that it names,
+ * COMMAND_DONE to the peer `request`. */
 #ifndef ACTOR_SUPERVISOR_CORE_H
 #define ACTOR_SUPERVISOR_CORE_H
 
 #include "actor_core.h"
 #include "actor_supervisor.h"
+
+/* Whom a child is linked to as its scheduler, and what it says of it. */
+typedef struct {
+    char name[PROTO_NAME_SIZE_BYTES];
+    char endpoint[256]; /* "" = not linked */
+    uint64_t epoch;
+    bool complained; /* set here, cleared by the reader; the rest is of the last complaint */
+    proto_complaint_reason_t reason;
+    char detail[256];
+} actor_supervisor_scheduler_link_t;
 
 typedef struct {
     char name[PROTO_NAME_SIZE_BYTES];
@@ -25,9 +36,19 @@ typedef struct {
     uint64_t step;      /* that it works on */
     uint64_t step_age_ns;
     proto_stats_t stats;
+    actor_supervisor_scheduler_link_t scheduler;
 } actor_supervisor_member_t;
 
+/* What an operator asked for; one at a time. */
 typedef struct {
+    bool is_new; /* set here, cleared by the reader */
+    uint32_t peer;
+    char verb[32];
+    char argument[PROTO_TEXT_LEN_MAX + 1];
+} actor_supervisor_command_t;
+
+typedef struct {
+    actor_supervisor_command_t command;
     actor_supervisor_member_t members[ACTOR_SUPERVISOR_CHILD_COUNT_MAX];
     uint32_t member_count;
 } actor_supervisor_core_t;

@@ -33,6 +33,22 @@ typedef struct {
     pid_t last_pid;
 } actor_supervised_t;
 
+/* Which scheduler is in charge, and the move to another one: gateways leave the old one first, so
+ * that they never hear it end the requests of an executor that left. */
+typedef enum {
+    ACTOR_SUPERVISOR_MOVE_NONE = 0,
+    ACTOR_SUPERVISOR_MOVE_GATEWAYS,
+    ACTOR_SUPERVISOR_MOVE_EXECUTORS,
+} actor_supervisor_move_t;
+
+typedef struct {
+    char external[ACTOR_SUPERVISOR_ENDPOINT_SIZE_BYTES]; /* in charge or moved to; "" = built-in */
+    char previous[ACTOR_SUPERVISOR_ENDPOINT_SIZE_BYTES]; /* where to go back to */
+    actor_supervisor_move_t move;
+    uint64_t move_until_ns;
+    uint32_t client_peer; /* who asked for it; ACTOR_PEER_NONE = nobody */
+} actor_supervisor_scheduler_t;
+
 typedef enum { PHASE_RUNNING, PHASE_STOPPING, PHASE_DONE } actor_supervisor_phase_t;
 
 typedef struct {
@@ -56,6 +72,7 @@ typedef struct {
     uint64_t progress_next_ns;
     bool bar_shown;
     uint64_t now_ns;
+    actor_supervisor_scheduler_t scheduler;
     bool injected; /* since the shell's last round: it wants another before we sleep */
 } actor_supervisor_state_t;
 
@@ -87,6 +104,19 @@ void actor_supervisor_kill_all(actor_supervisor_state_t *self, const char *why);
 void actor_supervisor_service_stop(actor_supervisor_state_t *self, uint64_t *wait_ns);
 /* Reads their lines, notices their ends, starts them again, kills what does not work. */
 void actor_supervisor_service_children(actor_supervisor_state_t *self, uint64_t *wait_ns);
+
+/* An input of the supervisor's own side to its core. */
+void actor_supervisor_inject(actor_supervisor_state_t *self, proto_kind_t kind, uint64_t request,
+                             const proto_body_t *body);
+
+/* ---- actor_supervisor_scheduler.c ------------------------------------------------------------ */
+
+void actor_supervisor_scheduler_init(actor_supervisor_state_t *self);
+/* Where that child is to find its scheduler now; NULL if it has none. */
+const char *actor_supervisor_scheduler_endpoint(const actor_supervisor_state_t *self,
+                                                uint32_t index);
+/* Commands, complaints, and the move in work. */
+void actor_supervisor_service_scheduler(actor_supervisor_state_t *self, uint64_t *wait_ns);
 
 /* ---- actor_supervisor_progress.c ------------------------------------------------------------- */
 

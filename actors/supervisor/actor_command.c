@@ -1,0 +1,120 @@
+#include "actor_command.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "actor_shell.h"
+#include "proto_clock.h"
+
+typedef struct {
+    const actor_command_t *command;
+    char *answer;
+    uint64_t deadline_ns;
+    bool done;
+    proto_status_t status;
+    actor_shell_t *shell;
+} client_t;
+
+static void
+finish(client_t *self, proto_status_t status, proto_text_t text)
+{
+    self->done = true;
+    self->status = status;
+    (void)snprintf(self->answer, ACTOR_COMMAND_ANSWER_SIZE_BYTES, "%.*s", (int)text.size_bytes,
+                   text.data != NULL ? text.data : "");
+}
+
+static void
+client_step(void *core, const actor_input_t *input, actor_outbox_t *outbox)
+{
+    client_t *self = core;
+    if (self->done) {
+        return;
+    }
+    if (input->header->kind == PROTO_KIND_PEER_UP) {
+        proto_body_t body = {.command = {.verb = proto_text(self->command->verb),
+                                         .argument = proto_text(self->command->argument)}};
+        actor_outbox_push(outbox, (actor_peer_t){input->body->peer_up.peer}, PROTO_KIND_COMMAND, 0,
+                          &body);
+    } else if (input->header->kind == PROTO_KIND_COMMAND_DONE) {
+        const proto_command_done_t *done = &input->body->command_done;
+        finish(self, (proto_status_t)done->status, done->detail);
+    } else if (input->header->kind == PROTO_KIND_PEER_DOWN) {
+        finish(self, STATUS_ERR_PEER_LOST, proto_text("the node ended before it answered"));
+    } else if (input->header->kind == PROTO_KIND_TIMER) {
+        finish(self, STATUS_ERR_DEADLINE, proto_text("the node does not answer"));
+    }
+}
+
+static uint64_t
+client_deadline_ns(const void *core)
+{
+    const client_t *self = core;
+    return self->done ? UINT64_MAX : self->deadline_ns;
+}
+
+static const actor_core_ops_t client_ops = {
+    .name = "client",
+    .role = PROTO_ROLE_CLIENT,
+    .outbox_size_bytes = 4096,
+    .outbox_count_max = 2,
+    .step = client_step,
+    .deadline_ns = client_deadline_ns,
+};
+
+/* Serviced by hand: the shell has no way for a core to end it. */
+static proto_status_t
+talk(client_t *self)
+{
+    while (!self->done) {
+        uint64_t wait_ns = 0;
+        proto_status_t status = actor_shell_service(self->shell, &wait_ns);
+        if (status != STATUS_OK) {
+            finish(self, STATUS_ERR_PEER_LOST, proto_text("the node refused the link"));
+        } else if (!self->done && wait_ns > 0) {
+            (void)usleep(1000);
+        }
+    }
+    return self->status;
+}
+
+proto_status_t
+actor_command_send(const actor_command_t *command, char answer[ACTOR_COMMAND_ANSWER_SIZE_BYTES])
+{
+    char path[256];
+    char endpoint[272];
+    char name[PROTO_NAME_SIZE_BYTES];
+    struct stat info;
+    int size = snprintf(path, sizeof path, "%s/supervisor", command->run_dir);
+    if (size < 0 || (size_t)size >= sizeof path || stat(path, &info) != 0 ||
+        !S_ISSOCK(info.st_mode)) {
+        (void)snprintf(answer, ACTOR_COMMAND_ANSWER_SIZE_BYTES, "no node has its sockets in '%s'",
+                       command->run_dir);
+        return STATUS_ERR_NOT_FOUND;
+    }
+    (void)snprintf(endpoint, sizeof endpoint, "ipc://%s", path);
+    (void)snprintf(name, sizeof name, "client-%ld", (long)getpid());
+    const proto_clock_t *clock = proto_clock_system();
+    client_t self = {.command = command,
+                     .answer = answer,
+                     .deadline_ns = proto_clock_monotonic_ns(clock) + command->timeout_ns};
+    actor_link_options_t link = {.peer_role = PROTO_ROLE_SUPERVISOR, .endpoint = endpoint};
+    const actor_shell_options_t options = {.name = name,
+                                           .epoch = proto_clock_realtime_ns(clock),
+                                           .ops = &client_ops,
+                                           .core = &self,
+                                           .links = &link,
+                                           .link_count = 1,
+                                           .ring_fd = -1,
+                                           .post_size_bytes = 65536};
+    proto_status_t status = actor_shell_new(&options, &self.shell);
+    if (status != STATUS_OK) {
+        (void)snprintf(answer, ACTOR_COMMAND_ANSWER_SIZE_BYTES, "cannot open a link to '%s'", path);
+        return status;
+    }
+    status = talk(&self);
+    actor_shell_destroy(&self.shell, 100000000u);
+    return status;
+}
