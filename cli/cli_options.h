@@ -21,7 +21,7 @@ typedef enum {
     CLI_OPTION_LIST, /* cli_list_t: may be given several times */
 } cli_option_type_t;
 
-enum { CLI_LIST_LEN_MAX = 16 };
+enum { CLI_LIST_LEN_MAX = 16, CLI_WORDS_LEN_MAX = 128 };
 
 typedef struct {
     const char *items[CLI_LIST_LEN_MAX];
@@ -49,7 +49,7 @@ typedef struct {
 } cli_command_t;
 
 typedef struct {
-    const char *words[8];
+    const char *words[CLI_WORDS_LEN_MAX];
     uint32_t count;
 } cli_words_t;
 

@@ -47,6 +47,7 @@ log_decoder_decode(log_decoder_t *self, const proto_log_record_t *record, log_me
 {
     require(out != NULL);
     out->has_body = false;
+    out->blob_read = NULL;
     out->error.detail[0] = '\0';
     if (record->kind == PROTO_LOG_TIMER) {
         out->header = (proto_header_t){.version = PROTO_SCHEMA_VERSION, .kind = PROTO_KIND_TIMER};
@@ -72,6 +73,7 @@ log_decoder_decode(log_decoder_t *self, const proto_log_record_t *record, log_me
     if (align_blob(self, &blob) != STATUS_OK) {
         return STATUS_ERR_NO_MEMORY;
     }
+    out->blob_read = blob.data;
     out->has_body = proto_body_decode(out->header.kind, out->body_bytes, blob, &out->body,
                                       &out->error) == STATUS_OK;
     return STATUS_OK;

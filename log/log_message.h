@@ -14,7 +14,8 @@ typedef struct {
     proto_body_t body;            /* views into the record and into the decoder */
     proto_bytes_t body_bytes;     /* as recorded */
     proto_bytes_t blob_bytes;     /* as recorded; empty if there is none */
-    proto_error_t error;
+    const uint8_t *blob_read;     /* where the body's columns point into: blob_bytes or a copy */
+    proto_error_t error;          /* why there is no body */
 } log_message_t;
 
 typedef struct {
