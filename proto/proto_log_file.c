@@ -1,5 +1,6 @@
 #include "proto_log_file.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -63,6 +64,16 @@ proto_log_header_encode(const proto_log_header_t *header, uint8_t out[PROTO_LOG_
     PUT(AT_MODEL, header->model);
     uint32_t crc = proto_crc32c(0, out, AT_CRC);
     PUT(AT_CRC, crc);
+}
+
+proto_status_t
+proto_log_fail(proto_error_t *error, const char *path, const char *what)
+{
+    if (error != NULL) {
+        (void)snprintf(error->detail, sizeof error->detail, "%.70s: %.44s: %.40s", path, what,
+                       strerror(errno));
+    }
+    return STATUS_ERR_IO;
 }
 
 static proto_status_t

@@ -37,7 +37,7 @@ typedef enum {
     PROTO_LOG_INDEX_GOOD,    /* every block agrees with the segment */
     PROTO_LOG_INDEX_PARTIAL, /* right, but covers only the begin: what follows is scanned */
     PROTO_LOG_INDEX_MISSING,
-    PROTO_LOG_INDEX_WRONG, /* of another segment, damaged or forged: not used */
+    PROTO_LOG_INDEX_WRONG, /* of another segment, damaged or forged: used only before the damage */
 } proto_log_index_state_t;
 
 /* "good", "partial", "missing", "wrong". */
@@ -61,7 +61,7 @@ uint32_t proto_log_index_count(const proto_log_index_t *self);
 /* Lent. */
 const proto_log_index_block_t *proto_log_index_at(const proto_log_index_t *self, uint32_t index);
 
-/* Where a block's successor would begin: what lies behind has to be scanned. */
+/* Where the next block would begin: what lies behind has to be scanned. */
 uint64_t proto_log_index_end_offset(const proto_log_index_t *self);
 
 /* False: no IN or OUT record of the block has `request` in its header - if the sidecar is honest.

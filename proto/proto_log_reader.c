@@ -2,6 +2,7 @@
  * not a signal. */
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,34 +10,12 @@
 #include <unistd.h>
 
 #include "proto_log.h"
-#include "proto_log_file.h"
+#include "proto_log_reader_private.h"
 #include "proto_require.h"
 
 enum {
     WINDOW_SIZE = 256 * 1024, /* bytes read at once; grows for a larger record */
-    PREFIX_SIZE = 8,
 };
-
-struct proto_log_reader {
-    int fd;
-    proto_log_header_t header;
-    uint64_t file_size_bytes;
-    uint64_t offset; /* of the next record */
-    uint8_t *window; /* bytes [window_offset, window_offset + window_bytes) of the file */
-    uint64_t window_offset;
-    size_t window_bytes;
-    size_t window_capacity_bytes;
-};
-
-static proto_status_t
-fail_open(proto_error_t *error, const char *path, const char *what)
-{
-    if (error != NULL) {
-        (void)snprintf(error->detail, sizeof error->detail, "%.90s: %s: %.40s", path, what,
-                       strerror(errno));
-    }
-    return STATUS_ERR_IO;
-}
 
 /* Reads up to size_bytes; fewer only at the end of the file or on an error. */
 static size_t
@@ -56,8 +35,8 @@ read_at(int fd, uint8_t *out, size_t size_bytes, uint64_t offset)
     return at;
 }
 
-static bool
-refresh_size(proto_log_reader_t *self)
+bool
+proto_log_reader_refresh_size(proto_log_reader_t *self)
 {
     struct stat stat;
     if (fstat(self->fd, &stat) != 0 || !S_ISREG(stat.st_mode) || stat.st_size < 0) {
@@ -85,10 +64,10 @@ proto_log_reader_open(const char *path, proto_log_reader_t **out_p, proto_error_
     self->window_capacity_bytes = WINDOW_SIZE;
     self->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (self->fd < 0) {
-        status = fail_open(error, path, "cannot be opened");
+        status = proto_log_fail(error, path, "cannot be opened");
         goto err_free;
     }
-    if (!refresh_size(self)) {
+    if (!proto_log_reader_refresh_size(self)) {
         status = STATUS_ERR_IO; /* errno says nothing here */
         if (error != NULL) {
             (void)snprintf(error->detail, sizeof error->detail, "%.90s: is no regular file", path);
@@ -152,8 +131,8 @@ proto_log_reader_size(const proto_log_reader_t *self)
 }
 
 /* What the window holds from the next record on. */
-static proto_bytes_t
-seen(const proto_log_reader_t *self)
+proto_bytes_t
+proto_log_reader_seen(const proto_log_reader_t *self)
 {
     proto_bytes_t bytes = {NULL, 0};
     if (self->offset >= self->window_offset &&
@@ -165,8 +144,8 @@ seen(const proto_log_reader_t *self)
 }
 
 /* Moves the window to the next record, with at least `size_bytes` of room; false without memory. */
-static bool
-load_window(proto_log_reader_t *self, size_t size_bytes)
+bool
+proto_log_reader_load(proto_log_reader_t *self, size_t size_bytes)
 {
     if (size_bytes > self->window_capacity_bytes) {
         /* Never more than the file has: the caller compared. */
@@ -182,38 +161,159 @@ load_window(proto_log_reader_t *self, size_t size_bytes)
     return true;
 }
 
+/* Decodes the record at the offset, with the window moved and widened as needed. */
+proto_status_t
+proto_log_reader_decode_here(proto_log_reader_t *self, proto_log_record_t *out, size_t *size_bytes)
+{
+    proto_status_t status =
+        proto_log_record_decode(proto_log_reader_seen(self), true, out, size_bytes);
+    if (status == STATUS_OK) {
+        return status;
+    }
+    /* The window ends within the record, or is older than what was written meanwhile: begin it
+     * here, then widen it to the record. */
+    if (!proto_log_reader_refresh_size(self)) {
+        return STATUS_ERR_IO;
+    }
+    if (self->offset >= self->file_size_bytes) {
+        return STATUS_END;
+    }
+    if (!proto_log_reader_load(self, PROTO_LOG_PREFIX_SIZE_BYTES)) {
+        return STATUS_ERR_NO_MEMORY;
+    }
+    status = proto_log_record_decode(proto_log_reader_seen(self), true, out, size_bytes);
+    uint32_t rest = 0;
+    if (status == STATUS_AGAIN && self->window_bytes >= PROTO_LOG_PREFIX_SIZE_BYTES) {
+        memcpy(&rest, self->window, sizeof rest);
+    }
+    uint64_t wanted = (uint64_t)rest + PROTO_LOG_PREFIX_SIZE_BYTES;
+    if (rest > 0 && wanted > self->window_bytes && wanted <= self->file_size_bytes - self->offset) {
+        if (!proto_log_reader_load(self, (size_t)wanted)) {
+            return STATUS_ERR_NO_MEMORY;
+        }
+        status = proto_log_record_decode(proto_log_reader_seen(self), true, out, size_bytes);
+    }
+    return status;
+}
+
+/* Numbers rise; records without a number (0) are not judged. */
+bool
+proto_log_reader_order_holds(const proto_log_reader_t *self, uint64_t sequence)
+{
+    return sequence == 0 || sequence > self->last_sequence ||
+           (sequence == self->last_sequence && self->last_is_drop);
+}
+
+static void
+explain(proto_log_reader_t *self, proto_status_t status)
+{
+    proto_bytes_t bytes = proto_log_reader_seen(self);
+    uint32_t rest = 0;
+    if (bytes.size_bytes >= sizeof rest) {
+        memcpy(&rest, bytes.data, sizeof rest);
+    }
+    if (status == STATUS_AGAIN) {
+        (void)snprintf(self->why, sizeof self->why, "ends within a record");
+    } else if (proto_log_record_decode(bytes, false, &(proto_log_record_t){0}, &(size_t){0}) ==
+               STATUS_OK) {
+        (void)snprintf(self->why, sizeof self->why, "the check (CRC) of a record is wrong");
+    } else {
+        (void)snprintf(self->why, sizeof self->why, "no record begins here (size %" PRIu32 ")",
+                       rest);
+    }
+}
+
+static proto_status_t
+next_here(proto_log_reader_t *self, proto_log_record_t *out)
+{
+    size_t size_bytes = 0;
+    proto_log_record_t record;
+    self->why[0] = '\0';
+    proto_status_t status = proto_log_reader_decode_here(self, &record, &size_bytes);
+    if (status == STATUS_AGAIN || status == STATUS_ERR_MALFORMED) {
+        explain(self, status);
+    }
+    if (status != STATUS_OK) {
+        return status;
+    }
+    if (!proto_log_reader_order_holds(self, record.sequence)) {
+        (void)snprintf(self->why, sizeof self->why, "sequence %" PRIu64 " after %" PRIu64,
+                       record.sequence, self->last_sequence);
+        return STATUS_ERR_MALFORMED;
+    }
+    if (record.sequence != 0) {
+        self->last_sequence = record.sequence;
+        self->last_is_drop = record.kind == PROTO_LOG_DROP;
+    }
+    self->offset += size_bytes;
+    *out = record;
+    return STATUS_OK;
+}
+
 proto_status_t
 proto_log_reader_next(proto_log_reader_t *self, proto_log_record_t *out)
 {
-    size_t size_bytes = 0;
-    proto_status_t status = proto_log_record_decode(seen(self), true, out, &size_bytes);
-    if (status == STATUS_AGAIN) {
-        /* The window ends within the record: begin it here, then widen it to the record. */
-        if (!refresh_size(self)) {
-            return STATUS_ERR_IO;
-        }
-        if (self->offset >= self->file_size_bytes) {
-            return STATUS_END;
-        }
-        if (!load_window(self, PREFIX_SIZE)) {
-            return STATUS_ERR_NO_MEMORY;
-        }
-        status = proto_log_record_decode(seen(self), true, out, &size_bytes);
-        uint32_t rest = 0;
-        if (status == STATUS_AGAIN && self->window_bytes >= PREFIX_SIZE) {
-            memcpy(&rest, self->window, sizeof rest);
-        }
-        uint64_t wanted = (uint64_t)rest + PREFIX_SIZE;
-        if (rest > 0 && wanted > self->window_bytes &&
-            wanted <= self->file_size_bytes - self->offset) {
-            if (!load_window(self, (size_t)wanted)) {
-                return STATUS_ERR_NO_MEMORY;
-            }
-            status = proto_log_record_decode(seen(self), true, out, &size_bytes);
-        }
-    }
-    if (status == STATUS_OK) {
-        self->offset += size_bytes;
+    proto_status_t status = next_here(self, out);
+    if (self->skip && (status == STATUS_AGAIN || status == STATUS_ERR_MALFORMED)) {
+        status = proto_log_reader_step_over(self, out);
     }
     return status;
+}
+
+void
+proto_log_reader_set_skip(proto_log_reader_t *self, bool skip)
+{
+    self->skip = skip;
+}
+
+const char *
+proto_log_reader_why(const proto_log_reader_t *self)
+{
+    return self->why;
+}
+
+uint64_t
+proto_log_reader_damage_count(const proto_log_reader_t *self)
+{
+    return self->damage_count;
+}
+
+uint64_t
+proto_log_reader_damage_bytes(const proto_log_reader_t *self)
+{
+    return self->damage_bytes;
+}
+
+void
+proto_log_reader_seek(proto_log_reader_t *self, uint64_t offset)
+{
+    self->offset = offset;
+    self->last_sequence = 0;
+    self->last_is_drop = false;
+}
+
+uint64_t
+proto_log_reader_last_sequence(const proto_log_reader_t *self)
+{
+    return self->last_is_drop ? self->last_sequence - 1 : self->last_sequence;
+}
+
+void
+proto_log_reader_mark(const proto_log_reader_t *self, proto_log_mark_t *out)
+{
+    *out = (proto_log_mark_t){.offset = self->offset,
+                              .last_sequence = self->last_sequence,
+                              .last_is_drop = self->last_is_drop,
+                              .damage_count = self->damage_count,
+                              .damage_bytes = self->damage_bytes};
+}
+
+void
+proto_log_reader_rewind(proto_log_reader_t *self, const proto_log_mark_t *mark)
+{
+    self->offset = mark->offset;
+    self->last_sequence = mark->last_sequence;
+    self->last_is_drop = mark->last_is_drop;
+    self->damage_count = mark->damage_count; /* the damage will be met again */
+    self->damage_bytes = mark->damage_bytes;
 }
