@@ -1,0 +1,691 @@
+/* actor_replay_play.c - the records in their order.
+ *
+ * Replay begins at a SNAPSHOT.  Inputs are stepped, outputs are compared until the next input.
+ * Where records are missing or unusable the rest of the inputs would only differ: replay notes the
+ * gap and goes on from the next SNAPSHOT. */
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "actor_replay_state.h"
+#include "proto_clock.h"
+#include "proto_require.h"
+
+#define ANSWER_TIMEOUT_NS UINT64_C(30000000000)
+#define NAP_NS UINT64_C(100000000)
+
+static uint64_t
+read_u64(const uint8_t *bytes)
+{
+    uint64_t value = 0;
+    for (uint32_t index = 0; index < 8; index++) {
+        value |= (uint64_t)bytes[index] << (8 * index);
+    }
+    return value;
+}
+
+static uint32_t
+read_u32(const uint8_t *bytes)
+{
+    return (uint32_t)(read_u64((const uint8_t[8]){bytes[0], bytes[1], bytes[2], bytes[3]}));
+}
+
+__attribute__((format(printf, 3, 4))) static void
+finish(replay_t *self, actor_replay_outcome_t outcome, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    (void)vsnprintf(self->report->detail, sizeof self->report->detail, format, arguments);
+    va_end(arguments);
+    self->report->outcome = outcome;
+    self->phase = REPLAY_DONE;
+}
+
+static void
+stop(replay_t *self, actor_replay_end_t end)
+{
+    self->report->end = end;
+    self->phase = REPLAY_DONE;
+}
+
+/* ---- gaps ------------------------------------------------------------------------------------ */
+
+/* Records are missing, or one cannot be used: what follows makes no sense to this core. */
+static void
+begin_gap(replay_t *self, uint64_t missing, const char *why)
+{
+    if (self->phase != REPLAY_RUNNING) {
+        return;
+    }
+    actor_replay_report_t *report = self->report;
+    if (report->gap_count < ACTOR_REPLAY_GAP_COUNT_MAX) {
+        actor_replay_gap_t *gap = &report->gaps[report->gap_count];
+        gap->after_sequence = self->last_sequence;
+        gap->missing = missing;
+        (void)snprintf(gap->why, sizeof gap->why, "%s", why);
+    }
+    report->gap_count++;
+    self->phase = REPLAY_SEEKING;
+    if (self->player->ops->restore == NULL) {
+        stop(self, ACTOR_REPLAY_END_GAP);
+    }
+}
+
+static void
+end_gap(replay_t *self, uint64_t sequence)
+{
+    actor_replay_report_t *report = self->report;
+    if (report->gap_count > 0 && report->gap_count <= ACTOR_REPLAY_GAP_COUNT_MAX) {
+        report->gaps[report->gap_count - 1].resume_sequence = sequence;
+    }
+}
+
+/* ---- snapshots ------------------------------------------------------------------------------- */
+
+typedef struct {
+    uint32_t form;
+    uint32_t role;
+    uint64_t digest;
+    uint64_t input_count;
+} snapshot_head_t;
+
+static bool
+read_head(const proto_log_record_t *record, snapshot_head_t *out)
+{
+    if (record->part_count < 3 || (record->flags & PROTO_LOG_FLAG_CUT) != 0 ||
+        record->parts[0].size_bytes < PROTO_LOG_SNAPSHOT_HEAD_SIZE_BYTES) {
+        return false;
+    }
+    const uint8_t *bytes = record->parts[0].data;
+    *out = (snapshot_head_t){read_u32(bytes), read_u32(bytes + 4), read_u64(bytes + 8),
+                             read_u64(bytes + 16)};
+    return out->form == PROTO_LOG_SNAPSHOT_FORM;
+}
+
+/* True if replay may begin here: with --from, a later one would do as well. */
+static bool
+is_wanted(const replay_t *self, uint64_t sequence)
+{
+    return self->has_begun || sequence >= self->options->from_sequence;
+}
+
+static void
+begin_at(replay_t *self, const proto_log_record_t *record, const snapshot_head_t *head)
+{
+    actor_replay_report_t *report = self->report;
+    if (head->role != (uint32_t)report->role) {
+        finish(self, ACTOR_REPLAY_REFUSED,
+               "the snapshot at record %" PRIu64 " is of a %s, the log of a %s", record->sequence,
+               proto_role_name((proto_role_t)head->role), proto_role_name(report->role));
+        return;
+    }
+    proto_error_t error = {{0}};
+    report->is_stepping = true;
+    proto_status_t status =
+        self->player->ops->restore(self->player, record->parts[1], record->parts[2], &error);
+    report->is_stepping = false;
+    if (status != STATUS_OK) {
+        finish(self, ACTOR_REPLAY_REFUSED,
+               "the snapshot at record %" PRIu64 " gives no core: %s%s%s%s", record->sequence,
+               proto_status_text(status), error.detail[0] != '\0' ? ": " : "", error.detail,
+               status == STATUS_ERR_VERSION ? "; replay it with the build that recorded it" : "");
+        return;
+    }
+    end_gap(self, record->sequence);
+    self->phase = REPLAY_RUNNING;
+    self->output_at = 0;
+    self->last_time_ns = record->time_ns;
+    report->input.number = head->input_count;
+    report->input.sequence = 0;
+    if (!self->has_begun) {
+        self->has_begun = true;
+        report->begin_sequence = record->sequence;
+        report->begin_input = head->input_count;
+        report->first_ns = record->time_ns;
+        self->log_begin_ns = record->time_ns;
+    }
+    uint64_t digest = 0;
+    if (self->player->ops->digest(self->player, &digest) && digest != head->digest) {
+        char texts[2][32];
+        (void)snprintf(texts[0], sizeof texts[0], "%016" PRIx64, head->digest);
+        (void)snprintf(texts[1], sizeof texts[1], "%016" PRIx64, digest);
+        replay_find(self, ACTOR_REPLAY_FIND_RESTORE, record->sequence, "snapshot.digest", texts[0],
+                    texts[1]);
+        return;
+    }
+    report->digest_sequence = record->sequence;
+    report->digest = head->digest;
+    report->digest_input = head->input_count;
+}
+
+static void
+on_snapshot(replay_t *self, const proto_log_record_t *record)
+{
+    snapshot_head_t head;
+    if (!read_head(record, &head)) {
+        return; /* cut or of another form: no place to begin, and nothing to compare */
+    }
+    if (self->phase == REPLAY_SEEKING) {
+        if (self->player->ops->restore == NULL) {
+            /* A program begins from nothing: only the state before the first input is that. */
+            if (head.input_count == 0 && !self->has_begun) {
+                self->has_begun = true;
+                self->phase = REPLAY_RUNNING;
+                self->report->first_ns = record->time_ns;
+                self->log_begin_ns = record->time_ns;
+            }
+        } else if (is_wanted(self, record->sequence)) {
+            begin_at(self, record, &head);
+        }
+        return;
+    }
+    replay_compare_rest(self);
+    if (self->phase != REPLAY_RUNNING) {
+        return;
+    }
+    if (head.input_count != self->report->input.number) {
+        begin_gap(self, 0, "the count of inputs in a snapshot does not fit: inputs are missing");
+        if (self->phase == REPLAY_SEEKING) {
+            begin_at(self, record, &head);
+        }
+        return;
+    }
+    replay_compare_digest(self, record->sequence, head.digest);
+    if (self->phase == REPLAY_RUNNING && self->player->ops->restore != NULL) {
+        replay_compare_state(self, record);
+    }
+}
+
+/* ---- inputs ---------------------------------------------------------------------------------- */
+
+/* As fast as it was: sleeps until the input's time, in naps that keep the watch quiet. */
+static void
+wait_for(replay_t *self, uint64_t time_ns)
+{
+    const proto_clock_t *clock = proto_clock_system();
+    if (self->real_begin_ns == 0) {
+        self->real_begin_ns = proto_clock_monotonic_ns(clock);
+    }
+    for (;;) {
+        uint64_t real_ns = proto_clock_monotonic_ns(clock) - self->real_begin_ns;
+        uint64_t log_ns = time_ns - self->log_begin_ns;
+        if (real_ns >= log_ns) {
+            return;
+        }
+        uint64_t nap_ns = log_ns - real_ns < NAP_NS ? log_ns - real_ns : NAP_NS;
+        (void)nanosleep(&(struct timespec){0, (long)nap_ns}, NULL);
+        self->report->beat++;
+    }
+}
+
+static bool
+stops_before(replay_t *self, const actor_replay_input_t *next)
+{
+    const actor_replay_options_t *options = self->options;
+    if (options->until_sequence != 0 && next->sequence > options->until_sequence) {
+        self->report->stop = *next;
+        stop(self, ACTOR_REPLAY_END_UNTIL);
+        return true;
+    }
+    if (options->break_kind != PROTO_KIND_NONE && next->kind == options->break_kind) {
+        self->report->stop = *next;
+        stop(self, ACTOR_REPLAY_END_BREAK);
+        return true;
+    }
+    return false;
+}
+
+/* The device's side of an executor: what the core just launched, and what the log says came back.
+ */
+static void
+step_device(replay_t *self, const log_message_t *message)
+{
+    actor_replay_report_t *report = self->report;
+    proto_error_t error = {{0}};
+    proto_status_t status = STATUS_OK;
+    if (message->header.kind == PROTO_KIND_DEVICE_READY && self->device == NULL) {
+        const actor_replay_device_options_t options = {.model_path = self->options->device_model,
+                                                       .kernel_path = self->options->device_kernels,
+                                                       .ready = &message->body.device_ready,
+                                                       .tolerance = self->options->tolerance};
+        status = actor_replay_device_new(&options, &self->device, &error);
+        if (status != STATUS_OK) {
+            finish(self, ACTOR_REPLAY_REFUSED, "the device: %s", error.detail);
+            return;
+        }
+    } else if (message->header.kind == PROTO_KIND_DEVICE_READY) {
+        status = actor_replay_device_ready(self->device, &error);
+    } else if (message->header.kind == PROTO_KIND_STEP_DONE && self->device != NULL) {
+        bool differs = false;
+        log_field_diff_t diff;
+        status =
+            actor_replay_device_compare(self->device, &message->body.step_done, &differs, &diff);
+        report->device_step_count += status == STATUS_OK ? 1U : 0U;
+        if (status == STATUS_OK && differs) {
+            replay_find(self, ACTOR_REPLAY_FIND_DEVICE, report->input.sequence, diff.path,
+                        diff.left, diff.right);
+            report->finding.kind = PROTO_KIND_STEP_DONE;
+            return;
+        }
+    }
+    const actor_replay_player_ops_t *ops = self->player->ops;
+    for (uint32_t i = 0; status >= 0 && self->device != NULL && i < ops->output_count(self->player);
+         i++) {
+        const actor_emission_t *command = ops->output(self->player, i);
+        if (command->to.index == ACTOR_PEER_LOCAL &&
+            (command->kind == PROTO_KIND_SLOT_SETUP || command->kind == PROTO_KIND_STEP_LAUNCH ||
+             command->kind == PROTO_KIND_DEVICE_RESET)) {
+            status = actor_replay_device_push(self->device, command, &error);
+        }
+    }
+    if (status < 0) {
+        finish(self, ACTOR_REPLAY_DIED, "the device at input %" PRIu64 ": %s%s%s",
+               report->input.number, proto_status_text(status), error.detail[0] != '\0' ? ": " : "",
+               error.detail);
+    }
+}
+
+static void
+step_core(replay_t *self, const proto_log_record_t *record, const log_message_t *message)
+{
+    actor_replay_report_t *report = self->report;
+    proto_header_t header = message->header;
+    if (record->kind == PROTO_LOG_TIMER) {
+        header = (proto_header_t){.version = PROTO_SCHEMA_VERSION,
+                                  .kind = PROTO_KIND_TIMER,
+                                  .epoch = self->epoch};
+    }
+    const actor_input_t input = {.now_ns = record->time_ns,
+                                 .sequence = report->input.number,
+                                 .from = {record->channel},
+                                 .header = &header,
+                                 .body = &message->body};
+    proto_error_t error = {{0}};
+    report->is_stepping = true;
+    proto_status_t status = self->player->ops->step(self->player, &input, record, &error);
+    report->is_stepping = false;
+    if (status != STATUS_OK) {
+        finish(self, ACTOR_REPLAY_DIED, "input %" PRIu64 ": %s", report->input.number,
+               error.detail[0] != '\0' ? error.detail : proto_status_text(status));
+        return;
+    }
+    report->input_count++;
+    report->timer_count += record->kind == PROTO_LOG_TIMER ? 1U : 0U;
+    self->output_at = 0;
+    if (self->options->device_model != NULL) {
+        step_device(self, message);
+    }
+}
+
+static void
+on_input(replay_t *self, const proto_log_record_t *record)
+{
+    replay_compare_rest(self);
+    if (self->phase != REPLAY_RUNNING) {
+        return;
+    }
+    log_message_t message;
+    proto_status_t status = log_decoder_decode(&self->input_decoder, record, &message);
+    if (status == STATUS_ERR_NO_MEMORY) {
+        finish(self, ACTOR_REPLAY_REFUSED, "no memory for record %" PRIu64, record->sequence);
+        return;
+    }
+    if (status != STATUS_OK || !message.has_body || (record->flags & PROTO_LOG_FLAG_CUT) != 0) {
+        begin_gap(self, 1,
+                  (record->flags & PROTO_LOG_FLAG_CUT) != 0
+                      ? "an input was too large for its ring and is not whole"
+                      : "an input does not decode");
+        return;
+    }
+    if (record->channel >= ACTOR_PEER_COUNT_MAX || record->time_ns < self->last_time_ns) {
+        begin_gap(self, 0, "an input's peer or time is impossible");
+        return;
+    }
+    actor_replay_report_t *report = self->report;
+    actor_replay_input_t next = {.number = report->input.number + 1,
+                                 .sequence = record->sequence,
+                                 .time_ns = record->time_ns,
+                                 .kind = message.header.kind,
+                                 .from = record->channel,
+                                 .request = message.header.request};
+    if (stops_before(self, &next)) {
+        return;
+    }
+    if (record->kind == PROTO_LOG_TIMER) {
+        replay_compare_deadline(self, record, message.body.timer.deadline_ns);
+        if (self->phase != REPLAY_RUNNING) {
+            report->input = next; /* the finding is about this one */
+            return;
+        }
+    }
+    if (self->options->realtime) {
+        wait_for(self, record->time_ns);
+    }
+    self->last_time_ns = record->time_ns;
+    report->last_ns = record->time_ns;
+    report->input = next;
+    step_core(self, record, &message);
+}
+
+static void
+on_output(replay_t *self, const proto_log_record_t *record)
+{
+    proto_header_t header;
+    if (self->report->input_count == 0 || self->report->input.sequence == 0) {
+        begin_gap(self, 0, "an output without an input before it");
+        return;
+    }
+    /* Its cause is the number of the input that it answers, if the recorder knew. */
+    if (self->player->ops->restore != NULL && record->part_count > 0 &&
+        proto_header_decode(record->parts[0], &header) == STATUS_OK && header.cause != 0 &&
+        header.cause != self->report->input.number) {
+        begin_gap(self, 0, "an output names another input than the last one");
+        return;
+    }
+    replay_compare_output(self, record);
+}
+
+/* ---- records --------------------------------------------------------------------------------- */
+
+static void
+on_record(replay_t *self, const proto_log_record_t *record)
+{
+    if ((record->flags & PROTO_LOG_FLAG_REDACTED) != 0) {
+        self->report->is_redacted = true;
+        if (self->player->ops->restore != NULL && self->role->reads_private) {
+            finish(self, ACTOR_REPLAY_REFUSED,
+                   "the log is redacted, and what a %s does depends on the tokens that are gone; "
+                   "only a scheduler's replays",
+                   self->role->name);
+            return;
+        }
+    }
+    bool runs = self->phase == REPLAY_RUNNING;
+    switch (record->kind) {
+    case PROTO_LOG_SNAPSHOT:
+        on_snapshot(self, record);
+        break;
+    case PROTO_LOG_IN:
+    case PROTO_LOG_TIMER:
+        if (runs) {
+            on_input(self, record);
+        }
+        break;
+    case PROTO_LOG_OUT:
+        if (runs) {
+            on_output(self, record);
+        }
+        break;
+    case PROTO_LOG_STATE_DIGEST:
+        if (runs) {
+            replay_compare_rest(self);
+        }
+        if (self->phase == REPLAY_RUNNING && record->part_count > 0 &&
+            record->parts[0].size_bytes == 8) {
+            replay_compare_digest(self, record->sequence, read_u64(record->parts[0].data));
+        }
+        break;
+    case PROTO_LOG_CHANNEL_DEF: {
+        proto_error_t error = {{0}};
+        if (self->player->ops->define != NULL &&
+            self->player->ops->define(self->player, record, &error) != STATUS_OK) {
+            finish(self, ACTOR_REPLAY_DIED, "%s", error.detail);
+        }
+        break;
+    }
+    case PROTO_LOG_RNG:
+    case PROTO_LOG_CLOCK:
+    case PROTO_LOG_ENV:
+    case PROTO_LOG_FAULT:
+    case PROTO_LOG_NOTE:
+    case PROTO_LOG_DROP:
+        break;
+    }
+}
+
+/* A hole in the numbers, a DROP, or numbers that go back. */
+static void
+check_sequence(replay_t *self, const proto_log_record_t *record)
+{
+    if (record->kind == PROTO_LOG_DROP) {
+        uint64_t missing = record->part_count > 0 && record->parts[0].size_bytes == 8
+                               ? read_u64(record->parts[0].data)
+                               : 0;
+        begin_gap(self, missing, "the recorder could not keep up or could not write (DROP)");
+        return;
+    }
+    uint64_t expected = self->last_sequence + 1;
+    if (self->last_sequence != 0 && record->sequence != expected) {
+        begin_gap(self, record->sequence > expected ? record->sequence - expected : 0,
+                  record->sequence > expected ? "records are missing"
+                                              : "the numbers of the records go back");
+    }
+    self->last_sequence = record->sequence;
+}
+
+/* A program has no snapshot to begin with: a log whose first record is number 1 begins there. */
+static void
+begin_program(replay_t *self, const proto_log_record_t *record)
+{
+    bool is_input = record->kind == PROTO_LOG_IN || record->kind == PROTO_LOG_TIMER;
+    if (self->player->ops->restore == NULL && !self->has_begun && is_input &&
+        self->report->record_count == self->last_sequence) {
+        self->has_begun = true;
+        self->phase = REPLAY_RUNNING;
+        self->report->first_ns = record->time_ns;
+        self->log_begin_ns = record->time_ns;
+    }
+}
+
+static void
+end_of_log(replay_t *self)
+{
+    actor_replay_report_t *report = self->report;
+    uint32_t damages = log_set_damage_count(self->set);
+    report->end = ACTOR_REPLAY_END;
+    for (uint32_t i = 0; i < damages; i++) {
+        const log_damage_t *damage = log_set_damage(self->set, i);
+        report->end =
+            damage->status == STATUS_AGAIN ? ACTOR_REPLAY_END_TORN : ACTOR_REPLAY_END_DAMAGE;
+        (void)snprintf(report->detail, sizeof report->detail, "%s: %s", damage->path,
+                       damage->detail);
+    }
+    if (!self->has_begun && self->player->ops->restore == NULL) {
+        finish(self, ACTOR_REPLAY_REFUSED,
+               "the log does not begin with the actor's first input, and a program cannot be given "
+               "the state in between; record it from the start");
+    } else if (!self->has_begun) {
+        finish(self, ACTOR_REPLAY_REFUSED, "the log holds no usable SNAPSHOT%s to begin with%s%s",
+               self->options->from_sequence != 0 ? " at or after --from" : "",
+               damages > 0 ? ": " : "", damages > 0 ? report->detail : "");
+    } else if (self->phase == REPLAY_RUNNING && report->input.sequence != 0 &&
+               self->output_at < self->player->ops->output_count(self->player)) {
+        /* The actor was killed before these were written, or the log was cut. */
+        report->tail_count =
+            self->player->ops->output_count(self->player) - (uint32_t)self->output_at;
+    }
+}
+
+/* With --from the last SNAPSHOT at or before it is the place to begin, so it is looked for first.
+ */
+static proto_status_t
+find_begin(replay_t *self, uint64_t *sequence)
+{
+    log_set_item_t item;
+    proto_status_t status;
+    while ((status = log_set_next(self->set, &item)) == STATUS_OK) {
+        snapshot_head_t head;
+        if (item.record.kind == PROTO_LOG_SNAPSHOT && read_head(&item.record, &head) &&
+            (item.record.sequence <= self->options->from_sequence || *sequence == 0)) {
+            *sequence = item.record.sequence;
+        }
+        self->report->beat++;
+        if (item.record.sequence > self->options->from_sequence && *sequence != 0) {
+            break;
+        }
+    }
+    return status == STATUS_OK || status == STATUS_END ? log_set_rewind(self->set) : status;
+}
+
+static void
+read_all(replay_t *self)
+{
+    uint64_t told = 0;
+    log_set_item_t item;
+    proto_status_t status = STATUS_END;
+    while (self->phase != REPLAY_DONE && (status = log_set_next(self->set, &item)) == STATUS_OK) {
+        actor_replay_report_t *report = self->report;
+        report->beat++;
+        report->record_count++;
+        check_sequence(self, &item.record);
+        begin_program(self, &item.record);
+        if (self->phase != REPLAY_DONE) {
+            on_record(self, &item.record);
+        }
+        if (self->options->probe_sequence == item.record.sequence &&
+            self->options->probe_sequence != 0 && self->phase != REPLAY_DONE) {
+            stop(self, ACTOR_REPLAY_END_PROBE);
+        }
+        if (self->options->progress != NULL && report->record_count - told >= 4096) {
+            told = report->record_count;
+            self->options->progress(self->options->progress_context, report);
+        }
+    }
+    if (self->phase != REPLAY_DONE && status == STATUS_END) {
+        end_of_log(self);
+    } else if (self->phase != REPLAY_DONE) {
+        finish(self, ACTOR_REPLAY_REFUSED, "reading stopped: %s", proto_status_text(status));
+    }
+}
+
+/* ---- begin and end --------------------------------------------------------------------------- */
+
+/* One incarnation of one actor, or a refusal that says which ones there are. */
+static bool
+choose_stream(replay_t *self)
+{
+    actor_replay_report_t *report = self->report;
+    uint32_t count = log_set_stream_count(self->set);
+    if (count != 1) {
+        char *at = report->detail;
+        size_t room = sizeof report->detail;
+        int length = snprintf(at, room,
+                              "%" PRIu32 " logs are there; choose one with --actor and "
+                              "--epoch:",
+                              count);
+        for (uint32_t i = 0; i < count && length > 0 && (size_t)length < room - 60; i++) {
+            const proto_log_header_t *header = log_set_stream(self->set, i).header;
+            length += snprintf(at + length, room - (size_t)length, " %s %016" PRIx64, header->name,
+                               header->epoch);
+        }
+        report->outcome = ACTOR_REPLAY_REFUSED;
+        return false;
+    }
+    const proto_log_header_t *header = log_set_stream(self->set, 0).header;
+    (void)snprintf(report->actor, sizeof report->actor, "%s", header->name);
+    (void)snprintf(report->build, sizeof report->build, "%s", header->build);
+    report->role = header->role;
+    report->epoch = header->epoch;
+    report->is_other_schema =
+        header->schema_hash != 0 && header->schema_hash != proto_schema_hash();
+    self->epoch = header->epoch;
+    return true;
+}
+
+static bool
+open_player(replay_t *self)
+{
+    const actor_replay_options_t *options = self->options;
+    proto_error_t error = {{0}};
+    proto_status_t status;
+    if (options->program != NULL) {
+        uint64_t timeout_ns =
+            options->answer_timeout_ns != 0 ? options->answer_timeout_ns : ANSWER_TIMEOUT_NS;
+        status = actor_replay_program_new(options->program, timeout_ns, &self->player, &error);
+    } else {
+        self->role =
+            options->role != NULL ? options->role : actor_replay_role_find(self->report->role);
+        if (self->role == NULL) {
+            finish(self, ACTOR_REPLAY_REFUSED,
+                   "the log is of a %s: this build has no core of that role (it has: %s)",
+                   proto_role_name(self->report->role), actor_replay_role_names());
+            return false;
+        }
+        status = actor_replay_core_new(self->role, &self->player);
+    }
+    if (status != STATUS_OK) {
+        finish(self, ACTOR_REPLAY_REFUSED, "%s%s%s", proto_status_text(status),
+               error.detail[0] != '\0' ? ": " : "", error.detail);
+        return false;
+    }
+    if (options->device_model != NULL && self->report->role != PROTO_ROLE_EXECUTOR) {
+        finish(self, ACTOR_REPLAY_REFUSED, "a device belongs to an executor; this log is of a %s",
+               proto_role_name(self->report->role));
+        return false;
+    }
+    return true;
+}
+
+static void
+play(replay_t *self)
+{
+    const actor_replay_options_t *options = self->options;
+    actor_replay_options_t from = *options;
+    if (options->from_sequence != 0) {
+        uint64_t sequence = 0;
+        if (find_begin(self, &sequence) != STATUS_OK) {
+            finish(self, ACTOR_REPLAY_REFUSED, "the log cannot be read twice");
+            return;
+        }
+        from.from_sequence = sequence;
+        self->options = &from;
+    }
+    read_all(self);
+    self->options = options;
+    actor_replay_report_t *report = self->report;
+    if (options->device_model != NULL && report->outcome == ACTOR_REPLAY_SAME &&
+        self->device == NULL) {
+        finish(self, ACTOR_REPLAY_REFUSED,
+               "the log does not hold the device's begin (DEVICE_READY), and a device has no "
+               "snapshots: replay without --device, or record from the start");
+    }
+    if ((options->dump || report->outcome == ACTOR_REPLAY_DIVERGED) &&
+        self->player->ops->describe != NULL) {
+        self->player->ops->describe(self->player, report->figures, sizeof report->figures);
+    }
+}
+
+void
+actor_replay_play(const actor_replay_options_t *options, actor_replay_report_t *report)
+{
+    require(options != NULL);
+    require(report != NULL);
+    memset(report, 0, sizeof *report);
+    uint64_t begin_ns = proto_clock_monotonic_ns(proto_clock_system());
+    replay_t self = {.options = options,
+                     .report = report,
+                     .checks = options->checks != 0 ? options->checks : ACTOR_REPLAY_CHECK_ALL};
+    const log_set_options_t set_options = {.actor = options->actor, .epoch = options->epoch};
+    proto_error_t error = {{0}};
+    proto_status_t status =
+        log_set_open(options->paths, options->path_count, &set_options, &self.set, &error);
+    if (status != STATUS_OK) {
+        finish(&self, ACTOR_REPLAY_REFUSED, "%s%s%s", proto_status_text(status),
+               error.detail[0] != '\0' ? ": " : "", error.detail);
+        return;
+    }
+    if (choose_stream(&self) && open_player(&self)) {
+        play(&self);
+    }
+    report->wall_ns = proto_clock_monotonic_ns(proto_clock_system()) - begin_ns;
+    if (self.player != NULL) {
+        self.player->ops->destroy(&self.player);
+    }
+    actor_replay_device_destroy(&self.device);
+    log_decoder_fini(&self.input_decoder);
+    log_decoder_fini(&self.recorded_decoder);
+    log_decoder_fini(&self.replayed_decoder);
+    log_set_close(&self.set);
+}
