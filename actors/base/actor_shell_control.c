@@ -133,6 +133,16 @@ actor_shell_control_message(actor_shell_t *self, const proto_header_t *header,
 }
 
 void
+actor_shell_control_up(actor_shell_t *self)
+{
+    for (uint32_t peer = 1; peer < ACTOR_PEER_CONTROL; peer++) {
+        if (self->links->remotes[peer].state == ACTOR_REMOTE_UP) {
+            actor_shell_control_linked(self, peer);
+        }
+    }
+}
+
+void
 actor_shell_control_linked(actor_shell_t *self, uint32_t peer)
 {
     const actor_remote_t *remote = &self->links->remotes[peer];

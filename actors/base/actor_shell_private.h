@@ -102,6 +102,8 @@ void actor_shell_send_stats(actor_shell_t *self);
 /* A message of the supervisor. */
 void actor_shell_control_message(actor_shell_t *self, const proto_header_t *header,
                                  const proto_body_t *body);
+/* The supervisor is there: it is told of the links that came up before. */
+void actor_shell_control_up(actor_shell_t *self);
 /* Tells it that a link came up, or went down by itself. */
 void actor_shell_control_linked(actor_shell_t *self, uint32_t peer);
 void actor_shell_control_lost(actor_shell_t *self, uint32_t peer);

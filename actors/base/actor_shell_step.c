@@ -190,6 +190,7 @@ on_up(void *context, uint32_t peer)
         self->report.urgent = true;
         atomic_store(&self->report_changed, true);
         pthread_mutex_unlock(&self->mutex);
+        actor_shell_control_up(self);
         return;
     }
     actor_record_peer(self->record, actor_shell_tick(self), peer, remote->name, remote->role,
