@@ -53,4 +53,21 @@ MUST_CHECK proto_status_t proto_log_index_decode(const uint8_t in[PROTO_LOG_INDE
 MUST_CHECK proto_status_t proto_log_index_header_decode(
     const uint8_t in[PROTO_LOG_INDEX_HEADER_SIZE_BYTES], uint8_t segment_id_out[16]);
 
+/* ---- proto_log_sidecar.c --------------------------------------------------------------------- */
+
+typedef struct {
+    int fd; /* -1 = none */
+    uint64_t size_bytes;
+    proto_log_index_builder_t builder;
+} proto_log_sidecar_t;
+
+/* Begins the sidecar of the segment called `segment_name`; without it if that fails. */
+void proto_log_sidecar_open(proto_log_sidecar_t *self, int directory_fd, const char *segment_name,
+                            const uint8_t segment_id[16]);
+/* Takes in whole records that are in the segment at `offset` now. */
+void proto_log_sidecar_add(proto_log_sidecar_t *self, const uint8_t *data, size_t size_bytes,
+                           uint64_t offset);
+/* Writes the last block.  Does nothing if there is none. */
+void proto_log_sidecar_close(proto_log_sidecar_t *self);
+
 #endif

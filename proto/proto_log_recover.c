@@ -1,5 +1,6 @@
 #include "proto_log_recover.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -220,4 +221,77 @@ proto_log_recover(const char *path, const char *out_path, proto_log_verdict_t *o
         status = proto_log_index_rebuild(path, error);
     }
     return status;
+}
+
+/* ---- going on after a killed writer ---------------------------------------------------------- */
+
+/* The newest segment of NAME and epoch with an index below `below`; UINT32_MAX if there is none. */
+static uint32_t
+newest_segment(DIR *folder, const char *name, uint64_t epoch, uint32_t below)
+{
+    char start[PROTO_NAME_SIZE_BYTES + 24];
+    uint32_t newest = UINT32_MAX;
+    int start_length = snprintf(start, sizeof start, "%.31s.%016" PRIx64 ".", name, epoch);
+    rewinddir(folder);
+    for (const struct dirent *entry = readdir(folder); entry != NULL; entry = readdir(folder)) {
+        if (strncmp(entry->d_name, start, (size_t)start_length) != 0) {
+            continue;
+        }
+        char *end = NULL;
+        unsigned long index = strtoul(entry->d_name + start_length, &end, 10);
+        if (strcmp(end, ".alog") == 0 && index < below &&
+            (newest == UINT32_MAX || index > newest)) {
+            newest = (uint32_t)index;
+        }
+    }
+    return newest;
+}
+
+/* The last number in one segment, 0 if it holds none; its torn tail is cut off. */
+static uint64_t
+last_in_segment(const char *path)
+{
+    proto_log_reader_t *reader = NULL;
+    proto_log_index_t *index = NULL;
+    uint64_t last = 0;
+    if (proto_log_reader_open(path, &reader, NULL) != STATUS_OK) {
+        return 0;
+    }
+    if (proto_log_index_open(path, &index, NULL, NULL) != STATUS_OK) {
+        index = NULL; /* it only makes this faster */
+    }
+    proto_log_reader_set_skip(reader, true);
+    proto_status_t status = proto_log_index_seek_sequence(index, reader, UINT64_MAX);
+    last = proto_log_reader_last_sequence(reader);
+    if (status == STATUS_AGAIN) {
+        (void)!cut_tail(path, proto_log_reader_offset(reader), NULL);
+    }
+    proto_log_index_close(&index);
+    proto_log_reader_close(&reader);
+    return last;
+}
+
+proto_status_t
+proto_log_last_sequence(const char *directory, const char *name, uint64_t epoch, uint64_t *out)
+{
+    require(directory != NULL);
+    require(name != NULL);
+    DIR *folder = opendir(directory);
+    if (folder == NULL) {
+        return STATUS_ERR_IO;
+    }
+    uint64_t last = 0;
+    uint32_t index = newest_segment(folder, name, epoch, UINT32_MAX);
+    while (index != UINT32_MAX && last == 0) {
+        char path[PATH_MAX];
+        int length = snprintf(path, sizeof path, "%.3900s/%.31s.%016" PRIx64 ".%06" PRIu32 ".alog",
+                              directory, name, epoch, index);
+        if (length > 0 && (size_t)length < sizeof path) {
+            last = last_in_segment(path);
+        }
+        index = newest_segment(folder, name, epoch, index);
+    }
+    (void)closedir(folder);
+    *out = last;
+    return STATUS_OK;
 }

@@ -4,18 +4,19 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include "proto_log.h"
 #include "proto_log_file.h"
+#include "proto_log_recover.h"
 #include "proto_require.h"
 
 enum {
     BUFFER_SIZE = 64 * 1024, /* bytes; a larger record goes to the file by itself */
     FLUSH_AGE_NS = 10 * 1000 * 1000,
     FILE_NAME_SIZE = PROTO_NAME_SIZE_BYTES + 40,
+    DROP_SIZE_MAX = 192, /* bytes of a DROP record */
 };
 
 #define SEGMENT_SIZE_DEFAULT (UINT64_C(256) * 1024 * 1024)
@@ -24,6 +25,8 @@ enum {
 struct proto_log_writer {
     int directory_fd;
     int fd; /* of the segment; -1 = none */
+    bool no_index;
+    proto_log_sidecar_t sidecar;
     const proto_clock_t *clock;
     proto_log_header_t header; /* of the segment; fixed fields are filled at the start */
     uint64_t segment_size_max;
@@ -32,10 +35,11 @@ struct proto_log_writer {
     uint32_t next_segment_index;
     uint64_t segment_begin_ns; /* caller's time at its first record */
     uint64_t file_size_bytes;  /* whole records; what lies beyond is cut off */
-    uint64_t lost_pending;     /* dropped and not yet reported by a DROP record */
+    uint64_t last_sequence;    /* of what is in the file or waits; SEQUENCE_ANY = nothing yet */
+    uint64_t filed_sequence;   /* of what is in the file */
+    bool has_failed;           /* since the last DROP: it says so */
     uint64_t waiting_begin_ns; /* when the oldest waiting record came */
-    uint64_t waiting_count;    /* DROP records are not counted, */
-    uint64_t waiting_lost;     /*   but what they report is, until they are in the file */
+    uint64_t waiting_count;    /* DROP records are not counted */
     size_t waiting_bytes;
     proto_log_counts_t counts;
     uint8_t *buffer; /* BUFFER_SIZE */
@@ -92,6 +96,10 @@ proto_log_writer_open(const proto_log_options_t *options, proto_log_writer_t **o
         goto err_free;
     }
     self->fd = -1;
+    self->sidecar.fd = -1;
+    self->no_index = options->no_index;
+    self->last_sequence = options->sequence_before;
+    self->filed_sequence = options->sequence_before;
     self->directory_fd = open(options->directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (self->directory_fd < 0) {
         status = STATUS_ERR_IO;
@@ -123,6 +131,19 @@ err_free:
     return status;
 }
 
+/* ---- segments -------------------------------------------------------------------------------- */
+
+static void
+close_segment(proto_log_writer_t *self)
+{
+    proto_log_sidecar_close(&self->sidecar);
+    if (self->fd >= 0) {
+        (void)fdatasync(self->fd); /* nobody comes back to it */
+        (void)close(self->fd);
+        self->fd = -1;
+    }
+}
+
 void
 proto_log_writer_close(proto_log_writer_t **self_p)
 {
@@ -132,9 +153,7 @@ proto_log_writer_close(proto_log_writer_t **self_p)
         return;
     }
     (void)!proto_log_writer_flush(self);
-    if (self->fd >= 0) {
-        (void)close(self->fd);
-    }
+    close_segment(self);
     (void)close(self->directory_fd);
     free(self->large);
     free(self->buffer);
@@ -146,6 +165,7 @@ static proto_status_t
 failed(proto_log_writer_t *self)
 {
     self->counts.last_errno = errno;
+    self->has_failed = true;
     return STATUS_ERR_IO;
 }
 
@@ -195,9 +215,7 @@ open_segment(proto_log_writer_t *self, uint64_t first_sequence, uint64_t now_ns)
     if (fd < 0) {
         return failed(self);
     }
-    if (self->fd >= 0) {
-        (void)close(self->fd);
-    }
+    close_segment(self);
     self->fd = fd;
     self->file_size_bytes = 0;
     self->segment_begin_ns = now_ns;
@@ -206,9 +224,7 @@ open_segment(proto_log_writer_t *self, uint64_t first_sequence, uint64_t now_ns)
     self->header.first_sequence = first_sequence;
     self->header.time_ns = proto_clock_monotonic_ns(self->clock);
     self->header.realtime_ns = proto_clock_realtime_ns(self->clock);
-    if (getrandom(self->header.segment_id, sizeof self->header.segment_id, 0) < 0) {
-        memset(self->header.segment_id, 0, sizeof self->header.segment_id);
-    }
+    proto_log_new_segment_id(self->header.segment_id);
     uint8_t page[PROTO_LOG_HEADER_SIZE_BYTES];
     proto_log_header_encode(&self->header, page);
     proto_status_t status = write_whole(self, page, sizeof page);
@@ -220,11 +236,27 @@ open_segment(proto_log_writer_t *self, uint64_t first_sequence, uint64_t now_ns)
         return status;
     }
     self->counts.segments++;
+    if (!self->no_index) {
+        proto_log_sidecar_open(&self->sidecar, self->directory_fd, name, self->header.segment_id);
+    }
     if (self->segment_count_max > 0 && index > self->segment_count_max) {
+        char index_name[FILE_NAME_SIZE];
         segment_name(self, index - 1 - self->segment_count_max, name);
         (void)unlinkat(self->directory_fd, name, 0);
+        if (proto_log_index_path(name, index_name, sizeof index_name) == STATUS_OK) {
+            (void)unlinkat(self->directory_fd, index_name, 0);
+        }
     }
     return STATUS_OK;
+}
+
+/* What is not in the file is lost; the next record's number tells how much. */
+static void
+forget_waiting(proto_log_writer_t *self)
+{
+    self->counts.dropped += self->waiting_count;
+    self->counts.records -= self->waiting_count;
+    self->last_sequence = self->filed_sequence;
 }
 
 proto_status_t
@@ -234,15 +266,16 @@ proto_log_writer_flush(proto_log_writer_t *self)
         return STATUS_OK;
     }
     require(self->fd >= 0);
+    uint64_t offset = self->file_size_bytes;
     proto_status_t status = write_whole(self, self->buffer, self->waiting_bytes);
-    if (status != STATUS_OK) {
-        self->lost_pending += self->waiting_count + self->waiting_lost;
-        self->counts.dropped += self->waiting_count;
-        self->counts.records -= self->waiting_count;
+    if (status == STATUS_OK) {
+        self->filed_sequence = self->last_sequence;
+        proto_log_sidecar_add(&self->sidecar, self->buffer, self->waiting_bytes, offset);
+    } else {
+        forget_waiting(self);
     }
     self->waiting_bytes = 0;
     self->waiting_count = 0;
-    self->waiting_lost = 0;
     return status;
 }
 
@@ -261,6 +294,66 @@ large_room(proto_log_writer_t *self, size_t size_bytes)
     return self->large;
 }
 
+/* ---- records --------------------------------------------------------------------------------- */
+
+static void
+put_waiting(proto_log_writer_t *self, const proto_log_record_t *record, uint64_t now_ns)
+{
+    size_t size_bytes = proto_log_record_size_bytes(record);
+    require(size_bytes <= BUFFER_SIZE - self->waiting_bytes);
+    if (self->waiting_bytes == 0) {
+        self->waiting_begin_ns = now_ns;
+    }
+    proto_log_record_encode(record, true, self->buffer + self->waiting_bytes);
+    self->waiting_bytes += size_bytes;
+}
+
+/* How many records are missing before the one with this number; 0 numbers are not counted. */
+static uint64_t
+missing_before(const proto_log_writer_t *self, uint64_t sequence)
+{
+    bool knows = sequence != 0 && self->last_sequence != PROTO_LOG_SEQUENCE_ANY;
+    return knows ? sequence - self->last_sequence - 1 : 0;
+}
+
+/* Tells readers of the file what is missing in this place.  There is room for it. */
+static void
+put_drop(proto_log_writer_t *self, const proto_log_record_t *next, uint64_t missing,
+         uint64_t now_ns)
+{
+    char why[96];
+    (void)snprintf(why, sizeof why, "%s%.60s",
+                   self->has_failed ? "could not be written: " : "did not reach the writer",
+                   self->has_failed ? strerror(self->counts.last_errno) : "");
+    proto_log_record_t drop = {
+        .kind = PROTO_LOG_DROP,
+        .sequence = next->sequence,
+        .time_ns = next->time_ns,
+        .part_count = 2,
+        .parts = {{(const uint8_t *)&missing, sizeof missing}, {(const uint8_t *)why, strlen(why)}},
+    };
+    put_waiting(self, &drop, now_ns);
+    self->last_sequence = next->sequence - 1;
+    self->has_failed = false;
+}
+
+/* Begins another segment if this one is full, old or not there.  STATUS_OK too if it could not be
+ * had but there is one to go on in. */
+static proto_status_t
+roll(proto_log_writer_t *self, const proto_log_record_t *record, size_t size_bytes, uint64_t now_ns)
+{
+    uint64_t size_after = self->file_size_bytes + self->waiting_bytes + size_bytes;
+    bool due = self->fd < 0 || size_after > self->segment_size_max ||
+               now_ns - self->segment_begin_ns > self->segment_age_max_ns;
+    bool is_fresh = self->fd >= 0 && self->waiting_bytes == 0 &&
+                    self->file_size_bytes == PROTO_LOG_HEADER_SIZE_BYTES;
+    if (!due || is_fresh) {
+        return STATUS_OK;
+    }
+    proto_status_t status = proto_log_writer_flush(self);
+    return status == STATUS_OK ? open_segment(self, record->sequence, now_ns) : status;
+}
+
 static proto_status_t
 append_large(proto_log_writer_t *self, const proto_log_record_t *record, size_t size_bytes)
 {
@@ -269,63 +362,22 @@ append_large(proto_log_writer_t *self, const proto_log_record_t *record, size_t 
     if (room == NULL) {
         status = STATUS_ERR_NO_MEMORY;
     }
+    uint64_t offset = self->file_size_bytes;
     if (status == STATUS_OK) {
         proto_log_record_encode(record, true, room);
         status = write_whole(self, room, size_bytes);
     }
     if (status != STATUS_OK) {
-        self->lost_pending++;
         self->counts.dropped++;
         return status;
     }
+    if (record->sequence != 0) {
+        self->last_sequence = record->sequence;
+        self->filed_sequence = record->sequence;
+    }
+    proto_log_sidecar_add(&self->sidecar, room, size_bytes, offset);
     self->counts.records++;
     return STATUS_OK;
-}
-
-/* Puts a record into the buffer.  A failed flush of what waited before is reported, but does not
- * keep this record out. */
-static proto_status_t
-put_small(proto_log_writer_t *self, const proto_log_record_t *record, size_t size_bytes,
-          uint64_t now_ns)
-{
-    proto_status_t status = STATUS_OK;
-    if (self->waiting_bytes + size_bytes > BUFFER_SIZE) {
-        status = proto_log_writer_flush(self);
-    }
-    if (self->waiting_bytes == 0) {
-        self->waiting_begin_ns = now_ns;
-    }
-    proto_log_record_encode(record, true, self->buffer + self->waiting_bytes);
-    self->waiting_bytes += size_bytes;
-    return status;
-}
-
-static proto_status_t
-append_small(proto_log_writer_t *self, const proto_log_record_t *record, size_t size_bytes,
-             uint64_t now_ns)
-{
-    proto_status_t status = put_small(self, record, size_bytes, now_ns);
-    self->waiting_count++;
-    self->counts.records++;
-    return status;
-}
-
-/* Tells readers of the file what is missing at this place. */
-static proto_status_t
-report_lost(proto_log_writer_t *self, const proto_log_record_t *next, uint64_t now_ns)
-{
-    uint64_t lost = self->lost_pending;
-    proto_log_record_t drop = {
-        .kind = PROTO_LOG_DROP,
-        .sequence = next->sequence,
-        .time_ns = next->time_ns,
-        .part_count = 1,
-        .parts = {{(const uint8_t *)&lost, sizeof lost}},
-    };
-    self->lost_pending = 0;
-    proto_status_t status = put_small(self, &drop, proto_log_record_size_bytes(&drop), now_ns);
-    self->waiting_lost += lost;
-    return status;
 }
 
 proto_status_t
@@ -333,35 +385,40 @@ proto_log_append(proto_log_writer_t *self, const proto_log_record_t *record, uin
 {
     size_t size_bytes = proto_log_record_size_bytes(record);
     if (size_bytes > PROTO_LOG_RECORD_SIZE_MAX) {
-        self->lost_pending++;
         self->counts.dropped++;
         return STATUS_ERR_TOO_LARGE;
     }
-    proto_status_t status = STATUS_OK;
-    uint64_t size_after = self->file_size_bytes + self->waiting_bytes + size_bytes;
-    bool roll = self->fd < 0 || size_after > self->segment_size_max ||
-                now_ns - self->segment_begin_ns > self->segment_age_max_ns;
-    bool fresh = self->fd >= 0 && self->waiting_bytes == 0 &&
-                 self->file_size_bytes == PROTO_LOG_HEADER_SIZE_BYTES;
-    if (roll && !fresh) {
-        status = proto_log_writer_flush(self);
-        if (status == STATUS_OK) {
-            status = open_segment(self, record->sequence, now_ns);
-        }
-        if (self->fd < 0) {
-            self->lost_pending++;
-            self->counts.dropped++;
-            return status;
-        }
+    if (record->sequence != 0 && self->last_sequence != PROTO_LOG_SEQUENCE_ANY &&
+        record->sequence <= self->last_sequence) {
+        return STATUS_ERR_INVALID;
     }
-    if (self->lost_pending > 0) {
-        proto_status_t reported = report_lost(self, record, now_ns);
-        status = status == STATUS_OK ? reported : status;
+    if (record->sequence != 0 && self->last_sequence == PROTO_LOG_SEQUENCE_ANY) {
+        self->last_sequence = record->sequence - 1;
+        self->filed_sequence = record->sequence - 1;
     }
-    proto_status_t appended = size_bytes > BUFFER_SIZE
-                                  ? append_large(self, record, size_bytes)
-                                  : append_small(self, record, size_bytes, now_ns);
-    status = status == STATUS_OK ? appended : status;
+    proto_status_t status = roll(self, record, size_bytes + DROP_SIZE_MAX, now_ns);
+    if (self->fd < 0) {
+        self->counts.dropped++;
+        return status;
+    }
+    /* A flush may fail and make the gap larger, so it comes before the gap is counted. */
+    bool is_large = size_bytes > BUFFER_SIZE - DROP_SIZE_MAX;
+    if (is_large || self->waiting_bytes + size_bytes + DROP_SIZE_MAX > BUFFER_SIZE) {
+        proto_status_t flushed = proto_log_writer_flush(self);
+        status = status == STATUS_OK ? flushed : status;
+    }
+    uint64_t missing = missing_before(self, record->sequence);
+    if (missing > 0) {
+        put_drop(self, record, missing, now_ns);
+    }
+    if (is_large) {
+        proto_status_t written = append_large(self, record, size_bytes);
+        return status == STATUS_OK ? written : status;
+    }
+    put_waiting(self, record, now_ns);
+    self->waiting_count++;
+    self->counts.records++;
+    self->last_sequence = record->sequence != 0 ? record->sequence : self->last_sequence;
     proto_status_t polled = proto_log_writer_poll(self, now_ns);
     return status == STATUS_OK ? polled : status;
 }
