@@ -232,7 +232,7 @@ static void
 measure_ring(int rounds)
 {
     static double samples[1024];
-    const proto_ring_owner_t owner = {"bench", PROTO_ROLE_SCHEDULER, 1};
+    const proto_ring_owner_t owner = {"bench", PROTO_ROLE_SCHEDULER, 1, 0};
     int fd = -1;
     if (proto_ring_create(&owner, 0, &fd) != STATUS_OK ||
         proto_ring_writer_open(fd, &ring) != STATUS_OK) {

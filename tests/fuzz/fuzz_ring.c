@@ -17,7 +17,7 @@ static int fd = -1;
 static void
 make_ring(void)
 {
-    const proto_ring_owner_t owner = {"fuzz", PROTO_ROLE_CLIENT, 1};
+    const proto_ring_owner_t owner = {"fuzz", PROTO_ROLE_CLIENT, 1, 0};
     if (proto_ring_create(&owner, RING, &fd) != STATUS_OK) {
         abort();
     }

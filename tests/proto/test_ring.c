@@ -20,7 +20,7 @@ static uint8_t content[RING_SIZE];
 static void
 set_up(void)
 {
-    const proto_ring_owner_t owner = {"executor-0", PROTO_ROLE_EXECUTOR, 9};
+    const proto_ring_owner_t owner = {"executor-0", PROTO_ROLE_EXECUTOR, 9, 0};
     ck_assert_int_eq(proto_ring_create(&owner, RING_SIZE, &ring_fd), STATUS_OK);
 }
 
