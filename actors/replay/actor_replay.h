@@ -50,6 +50,8 @@ typedef struct {
     uint64_t probe_sequence;    /* compare the digest of this record only, then stop; do not */
     bool realtime;              /* as fast as it was recorded */
     bool dump;                  /* figures of the state where it stopped, also without a finding */
+    const char *digests_path;   /* a file to write "NUMBER SEQUENCE DIGEST" to, a line after each
+                                   input; none */
     const char *program;        /* a shell command as the core; the core of this build */
     uint64_t answer_timeout_ns; /* of one input, program or core: 30 s */
     const char *device_model;   /* executor: carry its launches out with this model; do not */

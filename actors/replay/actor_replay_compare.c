@@ -7,8 +7,8 @@
 #include "actor_replay_state.h"
 
 void
-replay_find(replay_t *self, actor_replay_find_t what, uint64_t sequence, const char *path,
-            const char *recorded, const char *replayed)
+actor_replay_note(replay_t *self, actor_replay_find_t what, uint64_t sequence, const char *path,
+                  const char *recorded, const char *replayed)
 {
     actor_replay_finding_t *finding = &self->report->finding;
     finding->what = what;
@@ -27,7 +27,7 @@ find_numbers(replay_t *self, actor_replay_find_t what, uint64_t sequence, const 
     char texts[2][32];
     (void)snprintf(texts[0], sizeof texts[0], "%" PRIu64, recorded);
     (void)snprintf(texts[1], sizeof texts[1], "%" PRIu64, replayed);
-    replay_find(self, what, sequence, path, texts[0], texts[1]);
+    actor_replay_note(self, what, sequence, path, texts[0], texts[1]);
 }
 
 static void
@@ -69,15 +69,16 @@ compare_bodies(replay_t *self, const proto_log_record_t *record, const actor_emi
         !replayed.has_body) {
         char text[256];
         (void)snprintf(text, sizeof text, "does not decode: %s", replayed.error.detail);
-        replay_find(self, ACTOR_REPLAY_FIND_FIELD, record->sequence, "(body)", "a message", text);
+        actor_replay_note(self, ACTOR_REPLAY_FIND_FIELD, record->sequence, "(body)", "a message",
+                          text);
         name_output(self, emission->kind, record->channel);
         return;
     }
     log_field_diff_t diff;
     log_field_options_t how = {.ignore_private = (record->flags & PROTO_LOG_FLAG_REDACTED) != 0};
     if (log_field_diff(emission->kind, &recorded.body, &replayed.body, &how, &diff)) {
-        replay_find(self, ACTOR_REPLAY_FIND_FIELD, record->sequence, diff.path, diff.left,
-                    diff.right);
+        actor_replay_note(self, ACTOR_REPLAY_FIND_FIELD, record->sequence, diff.path, diff.left,
+                          diff.right);
         name_output(self, emission->kind, record->channel);
         self->report->finding.more_count = diff.more_count;
     }
@@ -89,8 +90,8 @@ compare_envelopes(replay_t *self, const proto_log_record_t *record, const proto_
                   const actor_emission_t *emission)
 {
     if (header->kind != emission->kind) {
-        replay_find(self, ACTOR_REPLAY_FIND_KIND, record->sequence, "header.kind",
-                    proto_kind_name(header->kind), proto_kind_name(emission->kind));
+        actor_replay_note(self, ACTOR_REPLAY_FIND_KIND, record->sequence, "header.kind",
+                          proto_kind_name(header->kind), proto_kind_name(emission->kind));
     } else if (record->channel != emission->to.index) {
         find_numbers(self, ACTOR_REPLAY_FIND_TO, record->sequence, "(destination)", record->channel,
                      emission->to.index);
@@ -105,7 +106,7 @@ compare_envelopes(replay_t *self, const proto_log_record_t *record, const proto_
 }
 
 void
-replay_compare_output(replay_t *self, const proto_log_record_t *record)
+actor_replay_compare_output(replay_t *self, const proto_log_record_t *record)
 {
     proto_header_t header;
     if (record->part_count == 0 || proto_header_decode(record->parts[0], &header) != STATUS_OK) {
@@ -119,8 +120,8 @@ replay_compare_output(replay_t *self, const proto_log_record_t *record)
     }
     const actor_replay_player_ops_t *ops = self->player->ops;
     if (self->output_at >= ops->output_count(self->player)) {
-        replay_find(self, ACTOR_REPLAY_FIND_MISSING, record->sequence, "(message)",
-                    proto_kind_name(header.kind), "(nothing)");
+        actor_replay_note(self, ACTOR_REPLAY_FIND_MISSING, record->sequence, "(message)",
+                          proto_kind_name(header.kind), "(nothing)");
         name_output(self, header.kind, record->channel);
         return;
     }
@@ -143,7 +144,7 @@ replay_compare_output(replay_t *self, const proto_log_record_t *record)
 }
 
 void
-replay_compare_rest(replay_t *self)
+actor_replay_compare_rest(replay_t *self)
 {
     const actor_replay_player_ops_t *ops = self->player->ops;
     const actor_replay_report_t *report = self->report;
@@ -153,13 +154,13 @@ replay_compare_rest(replay_t *self)
         return;
     }
     const actor_emission_t *extra = ops->output(self->player, (uint32_t)self->output_at);
-    replay_find(self, ACTOR_REPLAY_FIND_EXTRA, 0, "(message)", "(nothing)",
-                proto_kind_name(extra->kind));
+    actor_replay_note(self, ACTOR_REPLAY_FIND_EXTRA, 0, "(message)", "(nothing)",
+                      proto_kind_name(extra->kind));
     name_output(self, extra->kind, extra->to.index);
 }
 
 void
-replay_compare_digest(replay_t *self, uint64_t sequence, uint64_t recorded)
+actor_replay_compare_digest(replay_t *self, uint64_t sequence, uint64_t recorded)
 {
     uint64_t replayed = 0;
     if (!self->player->ops->digest(self->player, &replayed)) {
@@ -180,8 +181,8 @@ replay_compare_digest(replay_t *self, uint64_t sequence, uint64_t recorded)
     char texts[2][32];
     (void)snprintf(texts[0], sizeof texts[0], "%016" PRIx64, recorded);
     (void)snprintf(texts[1], sizeof texts[1], "%016" PRIx64, replayed);
-    replay_find(self, ACTOR_REPLAY_FIND_DIGEST, sequence, "(digest of the state)", texts[0],
-                texts[1]);
+    actor_replay_note(self, ACTOR_REPLAY_FIND_DIGEST, sequence, "(digest of the state)", texts[0],
+                      texts[1]);
 }
 
 /* Says where two states part. */
@@ -209,12 +210,12 @@ compare_part(replay_t *self, uint64_t sequence, const char *name, proto_bytes_t 
                                sides[side].data[i]);
         }
     }
-    replay_find(self, ACTOR_REPLAY_FIND_STATE, sequence, path, texts[0], texts[1]);
+    actor_replay_note(self, ACTOR_REPLAY_FIND_STATE, sequence, path, texts[0], texts[1]);
     return false;
 }
 
 void
-replay_compare_state(replay_t *self, const proto_log_record_t *record)
+actor_replay_compare_state(replay_t *self, const proto_log_record_t *record)
 {
     proto_bytes_t state;
     proto_bytes_t secret;
@@ -235,7 +236,8 @@ replay_compare_state(replay_t *self, const proto_log_record_t *record)
 }
 
 void
-replay_compare_deadline(replay_t *self, const proto_log_record_t *record, uint64_t recorded_ns)
+actor_replay_compare_deadline(replay_t *self, const proto_log_record_t *record,
+                              uint64_t recorded_ns)
 {
     if (self->player->ops->deadline_ns == NULL ||
         !replay_is_checked(self, ACTOR_REPLAY_CHECK_DEADLINES, record->sequence)) {

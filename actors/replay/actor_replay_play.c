@@ -3,18 +3,17 @@
  * Replay begins at a SNAPSHOT.  Inputs are stepped, outputs are compared until the next input.
  * Where records are missing or unusable the rest of the inputs would only differ: replay notes the
  * gap and goes on from the next SNAPSHOT. */
+#include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "actor_replay_state.h"
 #include "proto_clock.h"
 #include "proto_require.h"
 
 #define ANSWER_TIMEOUT_NS UINT64_C(30000000000)
-#define NAP_NS UINT64_C(100000000)
 
 static uint64_t
 read_u64(const uint8_t *bytes)
@@ -32,8 +31,8 @@ read_u32(const uint8_t *bytes)
     return (uint32_t)(read_u64((const uint8_t[8]){bytes[0], bytes[1], bytes[2], bytes[3]}));
 }
 
-__attribute__((format(printf, 3, 4))) static void
-finish(replay_t *self, actor_replay_outcome_t outcome, const char *format, ...)
+void
+actor_replay_finish(replay_t *self, actor_replay_outcome_t outcome, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
@@ -43,8 +42,8 @@ finish(replay_t *self, actor_replay_outcome_t outcome, const char *format, ...)
     self->phase = REPLAY_DONE;
 }
 
-static void
-stop(replay_t *self, actor_replay_end_t end)
+void
+actor_replay_stop(replay_t *self, actor_replay_end_t end)
 {
     self->report->end = end;
     self->phase = REPLAY_DONE;
@@ -53,8 +52,8 @@ stop(replay_t *self, actor_replay_end_t end)
 /* ---- gaps ------------------------------------------------------------------------------------ */
 
 /* Records are missing, or one cannot be used: what follows makes no sense to this core. */
-static void
-begin_gap(replay_t *self, uint64_t missing, const char *why)
+void
+actor_replay_begin_gap(replay_t *self, uint64_t missing, const char *why)
 {
     if (self->phase != REPLAY_RUNNING) {
         return;
@@ -69,7 +68,7 @@ begin_gap(replay_t *self, uint64_t missing, const char *why)
     report->gap_count++;
     self->phase = REPLAY_SEEKING;
     if (self->player->ops->restore == NULL) {
-        stop(self, ACTOR_REPLAY_END_GAP);
+        actor_replay_stop(self, ACTOR_REPLAY_END_GAP);
     }
 }
 
@@ -116,9 +115,10 @@ begin_at(replay_t *self, const proto_log_record_t *record, const snapshot_head_t
 {
     actor_replay_report_t *report = self->report;
     if (head->role != (uint32_t)report->role) {
-        finish(self, ACTOR_REPLAY_REFUSED,
-               "the snapshot at record %" PRIu64 " is of a %s, the log of a %s", record->sequence,
-               proto_role_name((proto_role_t)head->role), proto_role_name(report->role));
+        actor_replay_finish(self, ACTOR_REPLAY_REFUSED,
+                            "the snapshot at record %" PRIu64 " is of a %s, the log of a %s",
+                            record->sequence, proto_role_name((proto_role_t)head->role),
+                            proto_role_name(report->role));
         return;
     }
     proto_error_t error = {{0}};
@@ -127,10 +127,13 @@ begin_at(replay_t *self, const proto_log_record_t *record, const snapshot_head_t
         self->player->ops->restore(self->player, record->parts[1], record->parts[2], &error);
     report->is_stepping = false;
     if (status != STATUS_OK) {
-        finish(self, ACTOR_REPLAY_REFUSED,
-               "the snapshot at record %" PRIu64 " gives no core: %s%s%s%s", record->sequence,
-               proto_status_text(status), error.detail[0] != '\0' ? ": " : "", error.detail,
-               status == STATUS_ERR_VERSION ? "; replay it with the build that recorded it" : "");
+        actor_replay_finish(self, ACTOR_REPLAY_REFUSED,
+                            "the snapshot at record %" PRIu64 " gives no core: %s%s%s%s",
+                            record->sequence, proto_status_text(status),
+                            error.detail[0] != '\0' ? ": " : "", error.detail,
+                            status == STATUS_ERR_VERSION
+                                ? "; replay it with the build that recorded it"
+                                : "");
         return;
     }
     end_gap(self, record->sequence);
@@ -151,8 +154,8 @@ begin_at(replay_t *self, const proto_log_record_t *record, const snapshot_head_t
         char texts[2][32];
         (void)snprintf(texts[0], sizeof texts[0], "%016" PRIx64, head->digest);
         (void)snprintf(texts[1], sizeof texts[1], "%016" PRIx64, digest);
-        replay_find(self, ACTOR_REPLAY_FIND_RESTORE, record->sequence, "snapshot.digest", texts[0],
-                    texts[1]);
+        actor_replay_note(self, ACTOR_REPLAY_FIND_RESTORE, record->sequence, "snapshot.digest",
+                          texts[0], texts[1]);
         return;
     }
     report->digest_sequence = record->sequence;
@@ -181,210 +184,22 @@ on_snapshot(replay_t *self, const proto_log_record_t *record)
         }
         return;
     }
-    replay_compare_rest(self);
+    actor_replay_compare_rest(self);
     if (self->phase != REPLAY_RUNNING) {
         return;
     }
     if (head.input_count != self->report->input.number) {
-        begin_gap(self, 0, "the count of inputs in a snapshot does not fit: inputs are missing");
+        actor_replay_begin_gap(
+            self, 0, "the count of inputs in a snapshot does not fit: inputs are missing");
         if (self->phase == REPLAY_SEEKING) {
             begin_at(self, record, &head);
         }
         return;
     }
-    replay_compare_digest(self, record->sequence, head.digest);
+    actor_replay_compare_digest(self, record->sequence, head.digest);
     if (self->phase == REPLAY_RUNNING && self->player->ops->restore != NULL) {
-        replay_compare_state(self, record);
+        actor_replay_compare_state(self, record);
     }
-}
-
-/* ---- inputs ---------------------------------------------------------------------------------- */
-
-/* As fast as it was: sleeps until the input's time, in naps that keep the watch quiet. */
-static void
-wait_for(replay_t *self, uint64_t time_ns)
-{
-    const proto_clock_t *clock = proto_clock_system();
-    if (self->real_begin_ns == 0) {
-        self->real_begin_ns = proto_clock_monotonic_ns(clock);
-    }
-    for (;;) {
-        uint64_t real_ns = proto_clock_monotonic_ns(clock) - self->real_begin_ns;
-        uint64_t log_ns = time_ns - self->log_begin_ns;
-        if (real_ns >= log_ns) {
-            return;
-        }
-        uint64_t nap_ns = log_ns - real_ns < NAP_NS ? log_ns - real_ns : NAP_NS;
-        (void)nanosleep(&(struct timespec){0, (long)nap_ns}, NULL);
-        self->report->beat++;
-    }
-}
-
-static bool
-stops_before(replay_t *self, const actor_replay_input_t *next)
-{
-    const actor_replay_options_t *options = self->options;
-    if (options->until_sequence != 0 && next->sequence > options->until_sequence) {
-        self->report->stop = *next;
-        stop(self, ACTOR_REPLAY_END_UNTIL);
-        return true;
-    }
-    if (options->break_kind != PROTO_KIND_NONE && next->kind == options->break_kind) {
-        self->report->stop = *next;
-        stop(self, ACTOR_REPLAY_END_BREAK);
-        return true;
-    }
-    return false;
-}
-
-/* The device's side of an executor: what the core just launched, and what the log says came back.
- */
-static void
-step_device(replay_t *self, const log_message_t *message)
-{
-    actor_replay_report_t *report = self->report;
-    proto_error_t error = {{0}};
-    proto_status_t status = STATUS_OK;
-    if (message->header.kind == PROTO_KIND_DEVICE_READY && self->device == NULL) {
-        const actor_replay_device_options_t options = {.model_path = self->options->device_model,
-                                                       .kernel_path = self->options->device_kernels,
-                                                       .ready = &message->body.device_ready,
-                                                       .tolerance = self->options->tolerance};
-        status = actor_replay_device_new(&options, &self->device, &error);
-        if (status != STATUS_OK) {
-            finish(self, ACTOR_REPLAY_REFUSED, "the device: %s", error.detail);
-            return;
-        }
-    } else if (message->header.kind == PROTO_KIND_DEVICE_READY) {
-        status = actor_replay_device_ready(self->device, &error);
-    } else if (message->header.kind == PROTO_KIND_STEP_DONE && self->device != NULL) {
-        bool differs = false;
-        log_field_diff_t diff;
-        status =
-            actor_replay_device_compare(self->device, &message->body.step_done, &differs, &diff);
-        report->device_step_count += status == STATUS_OK ? 1U : 0U;
-        if (status == STATUS_OK && differs) {
-            replay_find(self, ACTOR_REPLAY_FIND_DEVICE, report->input.sequence, diff.path,
-                        diff.left, diff.right);
-            report->finding.kind = PROTO_KIND_STEP_DONE;
-            return;
-        }
-    }
-    const actor_replay_player_ops_t *ops = self->player->ops;
-    for (uint32_t i = 0; status >= 0 && self->device != NULL && i < ops->output_count(self->player);
-         i++) {
-        const actor_emission_t *command = ops->output(self->player, i);
-        if (command->to.index == ACTOR_PEER_LOCAL &&
-            (command->kind == PROTO_KIND_SLOT_SETUP || command->kind == PROTO_KIND_STEP_LAUNCH ||
-             command->kind == PROTO_KIND_DEVICE_RESET)) {
-            status = actor_replay_device_push(self->device, command, &error);
-        }
-    }
-    if (status < 0) {
-        finish(self, ACTOR_REPLAY_DIED, "the device at input %" PRIu64 ": %s%s%s",
-               report->input.number, proto_status_text(status), error.detail[0] != '\0' ? ": " : "",
-               error.detail);
-    }
-}
-
-static void
-step_core(replay_t *self, const proto_log_record_t *record, const log_message_t *message)
-{
-    actor_replay_report_t *report = self->report;
-    proto_header_t header = message->header;
-    if (record->kind == PROTO_LOG_TIMER) {
-        header = (proto_header_t){.version = PROTO_SCHEMA_VERSION,
-                                  .kind = PROTO_KIND_TIMER,
-                                  .epoch = self->epoch};
-    }
-    const actor_input_t input = {.now_ns = record->time_ns,
-                                 .sequence = report->input.number,
-                                 .from = {record->channel},
-                                 .header = &header,
-                                 .body = &message->body};
-    proto_error_t error = {{0}};
-    report->is_stepping = true;
-    proto_status_t status = self->player->ops->step(self->player, &input, record, &error);
-    report->is_stepping = false;
-    if (status != STATUS_OK) {
-        finish(self, ACTOR_REPLAY_DIED, "input %" PRIu64 ": %s", report->input.number,
-               error.detail[0] != '\0' ? error.detail : proto_status_text(status));
-        return;
-    }
-    report->input_count++;
-    report->timer_count += record->kind == PROTO_LOG_TIMER ? 1U : 0U;
-    self->output_at = 0;
-    if (self->options->device_model != NULL) {
-        step_device(self, message);
-    }
-}
-
-static void
-on_input(replay_t *self, const proto_log_record_t *record)
-{
-    replay_compare_rest(self);
-    if (self->phase != REPLAY_RUNNING) {
-        return;
-    }
-    log_message_t message;
-    proto_status_t status = log_decoder_decode(&self->input_decoder, record, &message);
-    if (status == STATUS_ERR_NO_MEMORY) {
-        finish(self, ACTOR_REPLAY_REFUSED, "no memory for record %" PRIu64, record->sequence);
-        return;
-    }
-    if (status != STATUS_OK || !message.has_body || (record->flags & PROTO_LOG_FLAG_CUT) != 0) {
-        begin_gap(self, 1,
-                  (record->flags & PROTO_LOG_FLAG_CUT) != 0
-                      ? "an input was too large for its ring and is not whole"
-                      : "an input does not decode");
-        return;
-    }
-    if (record->channel >= ACTOR_PEER_COUNT_MAX || record->time_ns < self->last_time_ns) {
-        begin_gap(self, 0, "an input's peer or time is impossible");
-        return;
-    }
-    actor_replay_report_t *report = self->report;
-    actor_replay_input_t next = {.number = report->input.number + 1,
-                                 .sequence = record->sequence,
-                                 .time_ns = record->time_ns,
-                                 .kind = message.header.kind,
-                                 .from = record->channel,
-                                 .request = message.header.request};
-    if (stops_before(self, &next)) {
-        return;
-    }
-    if (record->kind == PROTO_LOG_TIMER) {
-        replay_compare_deadline(self, record, message.body.timer.deadline_ns);
-        if (self->phase != REPLAY_RUNNING) {
-            report->input = next; /* the finding is about this one */
-            return;
-        }
-    }
-    if (self->options->realtime) {
-        wait_for(self, record->time_ns);
-    }
-    self->last_time_ns = record->time_ns;
-    report->last_ns = record->time_ns;
-    report->input = next;
-    step_core(self, record, &message);
-}
-
-static void
-on_output(replay_t *self, const proto_log_record_t *record)
-{
-    proto_header_t header;
-    if (self->report->input_count == 0 || self->report->input.sequence == 0) {
-        begin_gap(self, 0, "an output without an input before it");
-        return;
-    }
-    /* Its cause is the number of the input that it answers, if the recorder knew. */
-    if (self->player->ops->restore != NULL && record->part_count > 0 &&
-        proto_header_decode(record->parts[0], &header) == STATUS_OK && header.cause != 0 &&
-        header.cause != self->report->input.number) {
-        begin_gap(self, 0, "an output names another input than the last one");
-        return;
-    }
-    replay_compare_output(self, record);
 }
 
 /* ---- records --------------------------------------------------------------------------------- */
@@ -395,10 +210,11 @@ on_record(replay_t *self, const proto_log_record_t *record)
     if ((record->flags & PROTO_LOG_FLAG_REDACTED) != 0) {
         self->report->is_redacted = true;
         if (self->player->ops->restore != NULL && self->role->reads_private) {
-            finish(self, ACTOR_REPLAY_REFUSED,
-                   "the log is redacted, and what a %s does depends on the tokens that are gone; "
-                   "only a scheduler's replays",
-                   self->role->name);
+            actor_replay_finish(
+                self, ACTOR_REPLAY_REFUSED,
+                "the log is redacted, and what a %s does depends on the tokens that are gone; "
+                "only a scheduler's replays",
+                self->role->name);
             return;
         }
     }
@@ -410,28 +226,28 @@ on_record(replay_t *self, const proto_log_record_t *record)
     case PROTO_LOG_IN:
     case PROTO_LOG_TIMER:
         if (runs) {
-            on_input(self, record);
+            actor_replay_on_input(self, record);
         }
         break;
     case PROTO_LOG_OUT:
         if (runs) {
-            on_output(self, record);
+            actor_replay_on_output(self, record);
         }
         break;
     case PROTO_LOG_STATE_DIGEST:
         if (runs) {
-            replay_compare_rest(self);
+            actor_replay_compare_rest(self);
         }
         if (self->phase == REPLAY_RUNNING && record->part_count > 0 &&
             record->parts[0].size_bytes == 8) {
-            replay_compare_digest(self, record->sequence, read_u64(record->parts[0].data));
+            actor_replay_compare_digest(self, record->sequence, read_u64(record->parts[0].data));
         }
         break;
     case PROTO_LOG_CHANNEL_DEF: {
         proto_error_t error = {{0}};
         if (self->player->ops->define != NULL &&
             self->player->ops->define(self->player, record, &error) != STATUS_OK) {
-            finish(self, ACTOR_REPLAY_DIED, "%s", error.detail);
+            actor_replay_finish(self, ACTOR_REPLAY_DIED, "%s", error.detail);
         }
         break;
     }
@@ -453,14 +269,15 @@ check_sequence(replay_t *self, const proto_log_record_t *record)
         uint64_t missing = record->part_count > 0 && record->parts[0].size_bytes == 8
                                ? read_u64(record->parts[0].data)
                                : 0;
-        begin_gap(self, missing, "the recorder could not keep up or could not write (DROP)");
+        actor_replay_begin_gap(self, missing,
+                               "the recorder could not keep up or could not write (DROP)");
         return;
     }
     uint64_t expected = self->last_sequence + 1;
     if (self->last_sequence != 0 && record->sequence != expected) {
-        begin_gap(self, record->sequence > expected ? record->sequence - expected : 0,
-                  record->sequence > expected ? "records are missing"
-                                              : "the numbers of the records go back");
+        actor_replay_begin_gap(self, record->sequence > expected ? record->sequence - expected : 0,
+                               record->sequence > expected ? "records are missing"
+                                                           : "the numbers of the records go back");
     }
     self->last_sequence = record->sequence;
 }
@@ -484,24 +301,30 @@ end_of_log(replay_t *self)
 {
     actor_replay_report_t *report = self->report;
     uint32_t damages = log_set_damage_count(self->set);
+    char damage_text[sizeof report->detail] = "";
     report->end = ACTOR_REPLAY_END;
     for (uint32_t i = 0; i < damages; i++) {
         const log_damage_t *damage = log_set_damage(self->set, i);
         report->end =
             damage->status == STATUS_AGAIN ? ACTOR_REPLAY_END_TORN : ACTOR_REPLAY_END_DAMAGE;
-        (void)snprintf(report->detail, sizeof report->detail, "%s: %s", damage->path,
-                       damage->detail);
+        (void)snprintf(damage_text, sizeof damage_text, "%.250s: %s", damage->path, damage->detail);
     }
     if (!self->has_begun && self->player->ops->restore == NULL) {
-        finish(self, ACTOR_REPLAY_REFUSED,
-               "the log does not begin with the actor's first input, and a program cannot be given "
-               "the state in between; record it from the start");
-    } else if (!self->has_begun) {
-        finish(self, ACTOR_REPLAY_REFUSED, "the log holds no usable SNAPSHOT%s to begin with%s%s",
-               self->options->from_sequence != 0 ? " at or after --from" : "",
-               damages > 0 ? ": " : "", damages > 0 ? report->detail : "");
-    } else if (self->phase == REPLAY_RUNNING && report->input.sequence != 0 &&
-               self->output_at < self->player->ops->output_count(self->player)) {
+        actor_replay_finish(
+            self, ACTOR_REPLAY_REFUSED,
+            "the log does not begin with the actor's first input, and a program cannot be given "
+            "the state in between; record it from the start");
+        return;
+    }
+    if (!self->has_begun) {
+        actor_replay_finish(self, ACTOR_REPLAY_REFUSED,
+                            "the log holds no usable SNAPSHOT to begin with%s%s",
+                            damages > 0 ? ": " : "", damage_text);
+        return;
+    }
+    memcpy(report->detail, damage_text, sizeof report->detail);
+    if (self->phase == REPLAY_RUNNING && report->input.sequence != 0 &&
+        self->output_at < self->player->ops->output_count(self->player)) {
         /* The actor was killed before these were written, or the log was cut. */
         report->tail_count =
             self->player->ops->output_count(self->player) - (uint32_t)self->output_at;
@@ -546,7 +369,7 @@ read_all(replay_t *self)
         }
         if (self->options->probe_sequence == item.record.sequence &&
             self->options->probe_sequence != 0 && self->phase != REPLAY_DONE) {
-            stop(self, ACTOR_REPLAY_END_PROBE);
+            actor_replay_stop(self, ACTOR_REPLAY_END_PROBE);
         }
         if (self->options->progress != NULL && report->record_count - told >= 4096) {
             told = report->record_count;
@@ -556,7 +379,8 @@ read_all(replay_t *self)
     if (self->phase != REPLAY_DONE && status == STATUS_END) {
         end_of_log(self);
     } else if (self->phase != REPLAY_DONE) {
-        finish(self, ACTOR_REPLAY_REFUSED, "reading stopped: %s", proto_status_text(status));
+        actor_replay_finish(self, ACTOR_REPLAY_REFUSED, "reading stopped: %s",
+                            proto_status_text(status));
     }
 }
 
@@ -608,21 +432,23 @@ open_player(replay_t *self)
         self->role =
             options->role != NULL ? options->role : actor_replay_role_find(self->report->role);
         if (self->role == NULL) {
-            finish(self, ACTOR_REPLAY_REFUSED,
-                   "the log is of a %s: this build has no core of that role (it has: %s)",
-                   proto_role_name(self->report->role), actor_replay_role_names());
+            actor_replay_finish(
+                self, ACTOR_REPLAY_REFUSED,
+                "the log is of a %s: this build has no core of that role (it has: %s)",
+                proto_role_name(self->report->role), actor_replay_role_names());
             return false;
         }
         status = actor_replay_core_new(self->role, &self->player);
     }
     if (status != STATUS_OK) {
-        finish(self, ACTOR_REPLAY_REFUSED, "%s%s%s", proto_status_text(status),
-               error.detail[0] != '\0' ? ": " : "", error.detail);
+        actor_replay_finish(self, ACTOR_REPLAY_REFUSED, "%s%s%s", proto_status_text(status),
+                            error.detail[0] != '\0' ? ": " : "", error.detail);
         return false;
     }
     if (options->device_model != NULL && self->report->role != PROTO_ROLE_EXECUTOR) {
-        finish(self, ACTOR_REPLAY_REFUSED, "a device belongs to an executor; this log is of a %s",
-               proto_role_name(self->report->role));
+        actor_replay_finish(self, ACTOR_REPLAY_REFUSED,
+                            "a device belongs to an executor; this log is of a %s",
+                            proto_role_name(self->report->role));
         return false;
     }
     return true;
@@ -636,20 +462,33 @@ play(replay_t *self)
     if (options->from_sequence != 0) {
         uint64_t sequence = 0;
         if (find_begin(self, &sequence) != STATUS_OK) {
-            finish(self, ACTOR_REPLAY_REFUSED, "the log cannot be read twice");
+            actor_replay_finish(self, ACTOR_REPLAY_REFUSED, "the log cannot be read twice");
             return;
         }
         from.from_sequence = sequence;
         self->options = &from;
     }
+    if (options->digests_path != NULL) {
+        self->digests = fopen(options->digests_path, "we");
+        if (self->digests == NULL) {
+            actor_replay_finish(self, ACTOR_REPLAY_REFUSED, "%s cannot be written: %s",
+                                options->digests_path, strerror(errno));
+            return;
+        }
+    }
     read_all(self);
     self->options = options;
+    if (self->digests != NULL && fclose(self->digests) != 0) {
+        actor_replay_finish(self, ACTOR_REPLAY_REFUSED, "%s cannot be written: %s",
+                            options->digests_path, strerror(errno));
+    }
     actor_replay_report_t *report = self->report;
     if (options->device_model != NULL && report->outcome == ACTOR_REPLAY_SAME &&
         self->device == NULL) {
-        finish(self, ACTOR_REPLAY_REFUSED,
-               "the log does not hold the device's begin (DEVICE_READY), and a device has no "
-               "snapshots: replay without --device, or record from the start");
+        actor_replay_finish(
+            self, ACTOR_REPLAY_REFUSED,
+            "the log does not hold the device's begin (DEVICE_READY), and a device has no "
+            "snapshots: replay without --device, or record from the start");
     }
     if ((options->dump || report->outcome == ACTOR_REPLAY_DIVERGED) &&
         self->player->ops->describe != NULL) {
@@ -672,8 +511,8 @@ actor_replay_play(const actor_replay_options_t *options, actor_replay_report_t *
     proto_status_t status =
         log_set_open(options->paths, options->path_count, &set_options, &self.set, &error);
     if (status != STATUS_OK) {
-        finish(&self, ACTOR_REPLAY_REFUSED, "%s%s%s", proto_status_text(status),
-               error.detail[0] != '\0' ? ": " : "", error.detail);
+        actor_replay_finish(&self, ACTOR_REPLAY_REFUSED, "%s%s%s", proto_status_text(status),
+                            error.detail[0] != '\0' ? ": " : "", error.detail);
         return;
     }
     if (choose_stream(&self) && open_player(&self)) {

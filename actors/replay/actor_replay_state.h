@@ -1,9 +1,12 @@
 /* actor_replay_state.h - the insides of one replay, shared by the files of actors/replay/ only.
  *
- * actor_replay_play.c     records in order: inputs to the core, gaps, the end
+ * actor_replay_play.c     records in order: snapshots, gaps, the end
+ * actor_replay_input.c    inputs to the core, and to a device below it
  * actor_replay_compare.c  what was recorded against what came */
 #ifndef ACTOR_REPLAY_STATE_H
 #define ACTOR_REPLAY_STATE_H
+
+#include <stdio.h>
 
 #include "actor_replay.h"
 #include "actor_replay_device.h"
@@ -26,6 +29,7 @@ typedef struct {
     log_set_t *set;
     actor_replay_player_t *player;
     actor_replay_device_t *device; /* NULL = none */
+    FILE *digests;                 /* NULL = none */
     log_decoder_t input_decoder;
     log_decoder_t recorded_decoder;
     log_decoder_t replayed_decoder;
@@ -40,18 +44,30 @@ typedef struct {
     uint64_t log_begin_ns;
 } replay_t;
 
+/* Ends the replay with a sentence. */
+__attribute__((format(printf, 3, 4))) void
+actor_replay_finish(replay_t *self, actor_replay_outcome_t outcome, const char *format, ...);
+/* Ends it with what was found so far. */
+void actor_replay_stop(replay_t *self, actor_replay_end_t end);
+/* Records are missing, or one cannot be used: nothing is replayed until the next SNAPSHOT. */
+void actor_replay_begin_gap(replay_t *self, uint64_t missing, const char *why);
+
+/* While the core runs: gives it an IN or TIMER record; compares an OUT record. */
+void actor_replay_on_input(replay_t *self, const proto_log_record_t *record);
+void actor_replay_on_output(replay_t *self, const proto_log_record_t *record);
+
 /* Compares an OUT record with the next output of the last input; a finding ends the replay. */
-void replay_compare_output(replay_t *self, const proto_log_record_t *record);
+void actor_replay_compare_output(replay_t *self, const proto_log_record_t *record);
 /* The next input comes: nothing more may have been answered to the last one. */
-void replay_compare_rest(replay_t *self);
-void replay_compare_digest(replay_t *self, uint64_t sequence, uint64_t recorded);
+void actor_replay_compare_rest(replay_t *self);
+void actor_replay_compare_digest(replay_t *self, uint64_t sequence, uint64_t recorded);
 /* The bytes of a SNAPSHOT, part 1 and 2. */
-void replay_compare_state(replay_t *self, const proto_log_record_t *record);
-void replay_compare_deadline(replay_t *self, const proto_log_record_t *record,
-                             uint64_t recorded_ns);
+void actor_replay_compare_state(replay_t *self, const proto_log_record_t *record);
+void actor_replay_compare_deadline(replay_t *self, const proto_log_record_t *record,
+                                   uint64_t recorded_ns);
 /* Notes what differs and ends the replay. */
-void replay_find(replay_t *self, actor_replay_find_t what, uint64_t sequence, const char *path,
-                 const char *recorded, const char *replayed);
+void actor_replay_note(replay_t *self, actor_replay_find_t what, uint64_t sequence,
+                       const char *path, const char *recorded, const char *replayed);
 
 static inline bool
 replay_is_checked(const replay_t *self, uint32_t check, uint64_t sequence)
