@@ -50,6 +50,9 @@ typedef struct {
     uint32_t keep_alive_ms;            /* between comment lines while a stream waits: 15 000 */
     uint32_t drain_timeout_ms;         /* 60 000 */
     uint64_t request_timeout_ms;       /* a request's whole life; none */
+    uint64_t resume_timeout_ms;        /* open requests wait for another scheduler: 30 000 */
+    uint64_t answer_timeout_ms;        /* a scheduler may be silent over them: 120 000 */
+    uint64_t history_size_bytes;       /* kept of open requests, to submit them again: 64 MiB */
     uint32_t socket_send_buffer_bytes; /* SO_SNDBUF of clients (tests); the system's */
 } actor_gateway_options_t;
 

@@ -1,8 +1,10 @@
 /* actor_gateway_core.h - the gateway's logic: every choice that is open, and how it ends.
  *
- * Owns the table of open choices, the ids that name them to the scheduler, and the clients'
- * deadlines.  It starts after parsing: HTTP, JSON, templates and tokens' text are the shell's.  A
- * pure core (actor_core.h): no clock, socket, thread or allocation after new.
+ * Owns the table of open choices, the ids that name them to the scheduler, the clients' deadlines,
+ * and the history that each choice would need to go on with another scheduler: when one dies or is
+ * replaced, what is open waits for the next and is submitted again, behind the tokens that came. It
+ * starts after parsing: HTTP, JSON, templates and tokens' text are the shell's.  A pure core
+ * (actor_core.h): no clock, socket, thread or allocation after new.
  *
  * Each HTTP_REQUEST gets exactly one HTTP_END, whatever happens and in whatever order; HTTP_TOKENS
  * come before it, without gap or double.  One request id names one choice of one exchange. */
@@ -17,6 +19,7 @@ typedef struct actor_gateway_core actor_gateway_core_t; /* opaque */
 
 enum {
     ACTOR_GATEWAY_CHOICE_COUNT_MAX = 4096, /* no core may be asked for more */
+    ACTOR_GATEWAY_STOP_ID_COUNT_MAX = 64,
 };
 
 typedef struct {
@@ -24,8 +27,11 @@ typedef struct {
     uint32_t choice_count_max;   /* open at once, 1..ACTOR_GATEWAY_CHOICE_COUNT_MAX */
     uint64_t finish_timeout_ns;  /* how long a FINISH may stay unanswered; 0 = 10 s */
     uint64_t resume_timeout_ns;  /* how long choices wait for the next scheduler; 0 = 30 s */
-    uint64_t answer_timeout_ns;  /* a scheduler with open choices may be silent; 0 = 60 s */
-    uint64_t history_size_bytes; /* what choices need to be submitted again; 0 = 64 MiB */
+    uint64_t answer_timeout_ns;  /* how long a scheduler with open choices may be silent before it
+                                    is complained of; 0 = 120 s */
+    uint64_t history_size_bytes; /* for what choices need to be submitted again; 0 = 64 MiB */
+    uint32_t stop_id_count;      /* tokens that end an answer, unless it ignores them */
+    int32_t stop_ids[ACTOR_GATEWAY_STOP_ID_COUNT_MAX];
 } actor_gateway_core_options_t;
 
 /* Allocates everything the core will ever need.  The caller owns *out_p. */
@@ -45,7 +51,8 @@ void actor_gateway_core_destroy(actor_gateway_core_t **self_p);
 const actor_core_ops_t *actor_gateway_core_ops(void);
 
 /* What the scheduler last said of the model; its texts and key are copies that live as long as
- * the core.  NULL while no scheduler is attached or it has no executor. */
+ * the core.  While a scheduler is being replaced: what the last one said.  NULL if there is none,
+ * or if it has no executor. */
 const proto_model_info_t *actor_gateway_core_model(const actor_gateway_core_t *self);
 
 /* The last LOAD; zeroes if none came from the scheduler that is attached. */
@@ -55,11 +62,16 @@ typedef struct {
     bool ready;               /* a scheduler and an executor are attached, and no drain */
     bool draining;            /* nothing new is admitted */
     uint32_t open_count;      /* choices without their HTTP_END */
-    uint64_t submitted_count; /* choices sent to a scheduler */
+    uint32_t waiting_count;   /* of these, waiting for a scheduler */
+    uint64_t submitted_count; /* SUBMITs sent */
     uint64_t ended_count;     /* HTTP_ENDs given */
     uint64_t gap_count;       /* choices lost to a hole in their tokens */
     uint64_t ignored_count;   /* late, double or misshapen inputs */
-    const char *detail;       /* what is missing; "" when ready */
+    uint64_t resumed_count;   /* choices that another scheduler went on with */
+    uint64_t unkept_count;    /* choices that could not have been: the history was full */
+    uint64_t history_used_bytes;
+    uint64_t history_size_bytes;
+    const char *detail; /* what is missing; "" when ready */
 } actor_gateway_core_state_t;
 
 actor_gateway_core_state_t actor_gateway_core_state(const actor_gateway_core_t *self);

@@ -289,7 +289,14 @@ open_shell(gateway_t *self)
     actor_gateway_core_options_t core = {
         .epoch = options->epoch,
         .choice_count_max = options->choice_count_max,
+        .resume_timeout_ns = options->resume_timeout_ms * NS_PER_MS,
+        .answer_timeout_ns = options->answer_timeout_ms * NS_PER_MS,
+        .history_size_bytes = options->history_size_bytes,
     };
+    const actor_gateway_text_t *text = self->server.text;
+    require(text->stop_id_count <= ACTOR_GATEWAY_STOP_ID_COUNT_MAX);
+    core.stop_id_count = text->stop_id_count;
+    memcpy(core.stop_ids, text->stop_ids, text->stop_id_count * sizeof *text->stop_ids);
     proto_status_t status = actor_gateway_core_new(&core, &self->server.core);
     if (status != STATUS_OK) {
         return status;
@@ -339,6 +346,8 @@ check_options(const actor_gateway_options_t *options)
         wrong = "no endpoint of a scheduler was given";
     } else if (options->choice_count_max > ACTOR_GATEWAY_CHOICE_COUNT_MAX) {
         wrong = "more choices in flight than 4096 were asked for";
+    } else if (options->history_size_bytes > ACTOR_GATEWAY_HISTORY_SIZE_MAX) {
+        wrong = "more than 64 GiB of history were asked for";
     } else if (options->connection_count_max > 32768) {
         wrong = "more connections than 32768 were asked for";
     } else if (options->body_size_bytes_max > 64u * 1024 * 1024) {

@@ -18,6 +18,9 @@ struct actor_gateway_table {
     uint32_t index_mask; /* index_size - 1; the size is a power of two, at least twice the count */
     uint32_t count;
     uint32_t first_free;
+    uint32_t oldest; /* entry numbers, or NO_ENTRY */
+    uint32_t newest;
+    uint64_t arrival_count;
     uint64_t digest; /* XOR over the entries in use */
 };
 
@@ -42,16 +45,31 @@ hash_choice(const actor_gateway_choice_t *choice)
     return actor_gateway_mix(choice->exchange * 65537u + choice->choice_index);
 }
 
+/* Lengths and times, not the tokens themselves: a log without them has the same digests. */
 static uint64_t
 entry_digest(const actor_gateway_choice_t *choice)
 {
-    uint64_t digest = actor_gateway_mix(choice->request);
-    digest = actor_gateway_mix(digest ^ choice->exchange);
-    digest = actor_gateway_mix(digest ^ choice->deadline_ns);
-    digest =
-        actor_gateway_mix(digest ^ ((uint64_t)choice->choice_index << 32) ^ choice->next_index);
-    digest = actor_gateway_mix(digest ^ ((uint64_t)choice->stop_reason << 32) ^ choice->stop_index);
-    return actor_gateway_mix(digest ^ choice->prompt_tokens);
+    const uint64_t values[] = {
+        choice->request,
+        choice->exchange,
+        choice->client_deadline_ns,
+        choice->finish_deadline_ns,
+        choice->wait_until_ns,
+        choice->retry_ns,
+        (uint64_t)choice->priority,
+        (uint64_t)choice->choice_index << 32 | choice->next_index,
+        (uint64_t)choice->stop_reason << 32 | choice->stop_index,
+        (uint64_t)choice->prompt_tokens << 32 | choice->generation_max,
+        (uint64_t)choice->attempt_count << 32 | (choice->is_waiting ? 1u : 0u) |
+            (choice->is_lost ? 2u : 0u) | (choice->was_waiting ? 4u : 0u) |
+            (choice->is_kept ? 8u : 0u),
+        (uint64_t)choice->sampling_size << 32 ^ choice->record.size_bytes,
+    };
+    uint64_t digest = 0;
+    for (size_t at = 0; at < sizeof values / sizeof values[0]; at++) {
+        digest = actor_gateway_mix(digest ^ values[at]);
+    }
+    return digest;
 }
 
 proto_status_t
@@ -87,6 +105,8 @@ actor_gateway_table_new(uint32_t count_max, actor_gateway_table_t **out_p)
     for (uint32_t at = 0; at < count_max; at++) {
         self->entries[at].next_free = at + 1 < count_max ? at + 1 : NO_ENTRY;
     }
+    self->oldest = NO_ENTRY;
+    self->newest = NO_ENTRY;
     *out_p = self;
     return STATUS_OK;
 }
@@ -181,10 +201,18 @@ actor_gateway_table_find_choice(actor_gateway_table_t *self, uint64_t exchange,
 
 /* ---- deadline heap --------------------------------------------------------------------------- */
 
-static uint64_t
-heap_deadline(const actor_gateway_table_t *self, uint32_t at)
+/* A total order: which of two comes first does not depend on the heap's history. */
+static bool
+is_before(const actor_gateway_choice_t *a, const actor_gateway_choice_t *b)
 {
-    return self->entries[self->heap[at]].deadline_ns;
+    return a->deadline_ns != b->deadline_ns ? a->deadline_ns < b->deadline_ns
+                                            : a->arrival < b->arrival;
+}
+
+static const actor_gateway_choice_t *
+heap_entry(const actor_gateway_table_t *self, uint32_t at)
+{
+    return &self->entries[self->heap[at]];
 }
 
 static void
@@ -198,8 +226,8 @@ static void
 heap_settle(actor_gateway_table_t *self, uint32_t at)
 {
     uint32_t entry = self->heap[at];
-    uint64_t deadline_ns = self->entries[entry].deadline_ns;
-    while (at > 0 && heap_deadline(self, (at - 1) / 2) > deadline_ns) {
+    const actor_gateway_choice_t *choice = &self->entries[entry];
+    while (at > 0 && is_before(choice, heap_entry(self, (at - 1) / 2))) {
         heap_put(self, at, self->heap[(at - 1) / 2]);
         at = (at - 1) / 2;
     }
@@ -209,10 +237,10 @@ heap_settle(actor_gateway_table_t *self, uint32_t at)
             break;
         }
         if (child + 1 < self->count &&
-            heap_deadline(self, child + 1) < heap_deadline(self, child)) {
+            is_before(heap_entry(self, child + 1), heap_entry(self, child))) {
             child++;
         }
-        if (heap_deadline(self, child) >= deadline_ns) {
+        if (is_before(choice, heap_entry(self, child))) {
             break;
         }
         heap_put(self, at, self->heap[child]);
@@ -221,20 +249,93 @@ heap_settle(actor_gateway_table_t *self, uint32_t at)
     heap_put(self, at, entry);
 }
 
-void
-actor_gateway_table_set_deadline(actor_gateway_table_t *self, actor_gateway_choice_t *choice,
-                                 uint64_t deadline_ns)
+static uint64_t
+earliest(const actor_gateway_choice_t *choice)
 {
-    actor_gateway_table_fold(self, choice);
-    choice->deadline_ns = deadline_ns;
-    actor_gateway_table_fold(self, choice);
-    heap_settle(self, choice->heap_at);
+    if (choice->stop_reason != PROTO_FINISH_NONE) {
+        return choice->finish_deadline_ns;
+    }
+    uint64_t deadline_ns = choice->client_deadline_ns;
+    if (choice->is_waiting) {
+        deadline_ns = choice->wait_until_ns < deadline_ns ? choice->wait_until_ns : deadline_ns;
+        if (choice->retry_ns != 0) {
+            deadline_ns = choice->retry_ns < deadline_ns ? choice->retry_ns : deadline_ns;
+        }
+    }
+    return deadline_ns;
+}
+
+void
+actor_gateway_table_begin(actor_gateway_table_t *self, const actor_gateway_choice_t *choice)
+{
+    self->digest ^= entry_digest(choice);
+}
+
+void
+actor_gateway_table_end(actor_gateway_table_t *self, actor_gateway_choice_t *choice)
+{
+    self->digest ^= entry_digest(choice);
+    uint64_t deadline_ns = earliest(choice);
+    if (deadline_ns != choice->deadline_ns) {
+        choice->deadline_ns = deadline_ns;
+        heap_settle(self, choice->heap_at);
+    }
 }
 
 actor_gateway_choice_t *
 actor_gateway_table_first(const actor_gateway_table_t *self)
 {
     return self->count == 0 ? NULL : &self->entries[self->heap[0]];
+}
+
+/* ---- age ------------------------------------------------------------------------------------- */
+
+static actor_gateway_choice_t *
+entry_or_null(const actor_gateway_table_t *self, uint32_t entry)
+{
+    return entry == NO_ENTRY ? NULL : &self->entries[entry];
+}
+
+actor_gateway_choice_t *
+actor_gateway_table_oldest(const actor_gateway_table_t *self)
+{
+    return entry_or_null(self, self->oldest);
+}
+
+actor_gateway_choice_t *
+actor_gateway_table_newer(const actor_gateway_table_t *self, const actor_gateway_choice_t *choice)
+{
+    return entry_or_null(self, choice->newer);
+}
+
+static void
+age_append(actor_gateway_table_t *self, uint32_t entry)
+{
+    actor_gateway_choice_t *choice = &self->entries[entry];
+    choice->arrival = ++self->arrival_count;
+    choice->older = self->newest;
+    choice->newer = NO_ENTRY;
+    if (self->newest != NO_ENTRY) {
+        self->entries[self->newest].newer = entry;
+    } else {
+        self->oldest = entry;
+    }
+    self->newest = entry;
+}
+
+static void
+age_remove(actor_gateway_table_t *self, const actor_gateway_choice_t *choice)
+{
+    if (choice->older != NO_ENTRY) {
+        self->entries[choice->older].newer = choice->newer;
+    } else {
+        self->oldest = choice->newer;
+    }
+    if (choice->newer != NO_ENTRY) {
+        self->entries[choice->newer].older = choice->older;
+    } else {
+        self->newest = choice->older;
+    }
 }
 
 /* ---- entries --------------------------------------------------------------------------------- */
@@ -256,15 +357,17 @@ actor_gateway_table_acquire(actor_gateway_table_t *self, uint64_t request, uint6
         .exchange = exchange,
         .request = request,
         .deadline_ns = UINT64_MAX,
+        .client_deadline_ns = UINT64_MAX,
         .choice_index = choice_index,
         .next_free = NO_ENTRY,
     };
     index_insert(self, self->by_request, hash_request, entry);
     index_insert(self, self->by_choice, hash_choice, entry);
+    age_append(self, entry);
     heap_put(self, self->count, entry);
     self->count++;
     heap_settle(self, choice->heap_at);
-    actor_gateway_table_fold(self, choice);
+    self->digest ^= entry_digest(choice);
     return choice;
 }
 
@@ -274,7 +377,8 @@ actor_gateway_table_release(actor_gateway_table_t *self, actor_gateway_choice_t 
     uint32_t entry = (uint32_t)(choice - self->entries);
     require(entry < self->count_max);
     require(choice->request != 0);
-    actor_gateway_table_fold(self, choice);
+    self->digest ^= entry_digest(choice);
+    age_remove(self, choice);
     index_remove(self, self->by_request, hash_request, entry);
     index_remove(self, self->by_choice, hash_choice, entry);
     uint32_t at = choice->heap_at;
@@ -289,9 +393,17 @@ actor_gateway_table_release(actor_gateway_table_t *self, actor_gateway_choice_t 
 }
 
 void
-actor_gateway_table_fold(actor_gateway_table_t *self, const actor_gateway_choice_t *choice)
+actor_gateway_table_rename(actor_gateway_table_t *self, actor_gateway_choice_t *choice,
+                           uint64_t request)
 {
+    uint32_t entry = (uint32_t)(choice - self->entries);
+    require(request != 0);
+    require(actor_gateway_table_find(self, request) == NULL);
+    index_remove(self, self->by_request, hash_request, entry);
     self->digest ^= entry_digest(choice);
+    choice->request = request;
+    self->digest ^= entry_digest(choice);
+    index_insert(self, self->by_request, hash_request, entry);
 }
 
 uint32_t
@@ -304,6 +416,23 @@ uint64_t
 actor_gateway_table_digest(const actor_gateway_table_t *self)
 {
     return self->digest;
+}
+
+static void
+check_ages(const actor_gateway_table_t *self)
+{
+    uint32_t count = 0;
+    uint32_t older = NO_ENTRY;
+    for (uint32_t at = self->oldest; at != NO_ENTRY; at = self->entries[at].newer) {
+        require(self->entries[at].request != 0);
+        require(self->entries[at].older == older);
+        require(older == NO_ENTRY || self->entries[older].arrival < self->entries[at].arrival);
+        older = at;
+        count++;
+        require(count <= self->count);
+    }
+    require(older == self->newest);
+    require(count == self->count);
 }
 
 void
@@ -321,11 +450,13 @@ actor_gateway_table_check(const actor_gateway_table_t *self)
         const actor_gateway_choice_t *choice = &self->entries[self->heap[at]];
         require(choice->request != 0);
         require(choice->heap_at == at);
-        require(at == 0 || heap_deadline(self, (at - 1) / 2) <= choice->deadline_ns);
-        require(choice->stop_reason == PROTO_FINISH_NONE || choice->deadline_ns != UINT64_MAX);
+        require(at == 0 || is_before(heap_entry(self, (at - 1) / 2), choice));
+        require(choice->deadline_ns == earliest(choice));
+        require(choice->stop_reason == PROTO_FINISH_NONE || !choice->is_waiting);
         digest ^= entry_digest(choice);
     }
     require(digest == self->digest);
+    check_ages(self);
     uint32_t indexed = 0;
     for (uint32_t at = 0; at <= self->index_mask; at++) {
         indexed += self->by_request[at] != NO_ENTRY;

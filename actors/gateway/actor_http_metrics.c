@@ -252,6 +252,15 @@ write_own(const actor_http_metrics_t *self, const actor_http_metrics_view_t *vie
               view->state.ready ? 1.0 : 0.0);
     write_one(writer, "epoch", "gauge", "Incarnation of the gateway.", (double)view->epoch);
     write_one(writer, "choices_open", "gauge", "Choices without an end.", view->state.open_count);
+    write_one(writer, "choices_waiting", "gauge", "Of these, without a scheduler.",
+              view->state.waiting_count);
+    write_one(writer, "resumed_requests_total", "counter",
+              "Choices that another scheduler went on with.", (double)view->state.resumed_count);
+    write_one(writer, "unresumable_requests_total", "counter",
+              "Choices that could not have been: the history was full.",
+              (double)view->state.unkept_count);
+    write_one(writer, "history_used_bytes", "gauge", "Kept of open choices, to submit them again.",
+              (double)view->state.history_used_bytes);
     write_one(writer, "token_stream_gaps_total", "counter", "Choices lost to a hole.",
               (double)view->state.gap_count);
     write_one(writer, "rejected_messages_total", "counter", "Messages that were refused.",

@@ -5,172 +5,9 @@
 #include <string.h>
 #include <time.h>
 
-#include "actor_gateway_core.h"
-#include "proto_require.h"
+#include "core_world.h"
 
-enum { SCHEDULER = 5, CHOICES = 64, EXCHANGES = 48, VOCAB = 1000 };
-
-static actor_gateway_core_t *core;
-static actor_outbox_t *outbox;
-static uint64_t now_ns;
-static uint64_t input_sequence;
-
-static void
-setup(void)
-{
-    actor_gateway_core_options_t options = {.epoch = 7, .choice_count_max = CHOICES};
-    ck_assert_int_eq(actor_gateway_core_new(&options, &core), STATUS_OK);
-    ck_assert_int_eq(actor_outbox_new(actor_gateway_core_ops(), &outbox), STATUS_OK);
-    now_ns = 1000;
-    input_sequence = 0;
-}
-
-static void
-teardown(void)
-{
-    actor_outbox_destroy(&outbox);
-    actor_gateway_core_destroy(&core);
-}
-
-static void
-give(uint32_t from, proto_kind_t kind, uint64_t request, const proto_body_t *body)
-{
-    proto_header_t header = {.version = 1, .kind = kind, .epoch = 9, .request = request};
-    actor_input_t input = {
-        .now_ns = now_ns,
-        .sequence = ++input_sequence,
-        .from = {from},
-        .header = &header,
-        .body = body,
-    };
-    actor_outbox_clear(outbox);
-    actor_gateway_core_ops()->step(core, &input, outbox);
-    actor_gateway_core_ops()->check(core);
-}
-
-static const actor_emission_t *
-emitted(uint32_t index, proto_kind_t kind, proto_body_t *body)
-{
-    ck_assert_uint_lt(index, actor_outbox_count(outbox));
-    const actor_emission_t *emission = actor_outbox_at(outbox, index);
-    ck_assert_int_eq(emission->kind, kind);
-    ck_assert_int_eq(proto_body_decode(emission->kind, emission->body, emission->blob, body, NULL),
-                     STATUS_OK);
-    return emission;
-}
-
-static void
-attach(void)
-{
-    proto_body_t up = {.peer_up = {.peer = SCHEDULER, .role = PROTO_ROLE_SCHEDULER, .epoch = 9}};
-    up.peer_up.name = proto_text("scheduler");
-    give(ACTOR_PEER_LOCAL, PROTO_KIND_PEER_UP, 0, &up);
-    static const uint8_t key[PROTO_HASH_SIZE_BYTES] = {1};
-    proto_body_t info = {
-        .model_info =
-            {
-                .model_name = proto_text("m"),
-                .fingerprint = proto_text("f"),
-                .vocab_size = VOCAB,
-                .model_len_max = 128,
-                .prompt_len_max = 100,
-                .slot_count = 8,
-                .queue_len_max = 16,
-                .prefix_granularity = 16,
-                .token_capacity = 4096,
-                .page_hash_key = {key, sizeof key},
-            },
-    };
-    give(SCHEDULER, PROTO_KIND_MODEL_INFO, 0, &info);
-}
-
-static void
-give_request(uint64_t exchange, uint32_t choice, uint32_t prompt_len, uint32_t generation_max,
-             uint64_t timeout_ns)
-{
-    static const int32_t tokens[PROTO_ROWS_MAX] = {3, 4, 5};
-    static const uint8_t sampling[4] = {1, 2, 3, 4};
-    proto_body_t body = {
-        .http_request =
-            {
-                .exchange = exchange,
-                .choice_index = choice,
-                .generation_max = generation_max,
-                .timeout_ns = timeout_ns,
-                .tokens = {tokens, prompt_len},
-                .sampling = {sampling, sizeof sampling},
-            },
-    };
-    give(ACTOR_PEER_LOCAL, PROTO_KIND_HTTP_REQUEST, 0, &body);
-}
-
-static uint64_t
-submit(uint64_t exchange, uint32_t choice)
-{
-    proto_body_t body;
-    give_request(exchange, choice, 3, 10, 0);
-    const actor_emission_t *emission = emitted(0, PROTO_KIND_SUBMIT, &body);
-    ck_assert_uint_eq(emission->to.index, SCHEDULER);
-    ck_assert_uint_eq(body.submit.prompt_length, 3);
-    ck_assert_uint_ne(emission->request, 0);
-    return emission->request;
-}
-
-static void
-give_tokens(uint64_t request, uint32_t index, uint32_t count)
-{
-    int32_t tokens[16];
-    uint8_t counts[1] = {(uint8_t)count};
-    uint8_t widths[1] = {0};
-    for (uint32_t at = 0; at < count; at++) {
-        tokens[at] = (int32_t)(index + at) % VOCAB;
-    }
-    proto_body_t body = {
-        .tokens =
-            {
-                .step = 1,
-                .requests = {&request, 1},
-                .token_indices = {&index, 1},
-                .token_counts = {counts, 1},
-                .tokens = {tokens, count},
-                .logprob_widths = {widths, 1},
-            },
-    };
-    give(SCHEDULER, PROTO_KIND_TOKENS, 0, &body);
-}
-
-static void
-give_stop(uint64_t exchange, uint32_t choice, uint32_t index, uint32_t reason)
-{
-    proto_body_t body = {
-        .http_stop =
-            {
-                .exchange = exchange,
-                .choice_index = choice,
-                .token_index = index,
-                .reason = reason,
-            },
-    };
-    give(ACTOR_PEER_LOCAL, PROTO_KIND_HTTP_STOP, 0, &body);
-}
-
-static void
-give_finished(uint64_t request, uint32_t reason, uint32_t generated)
-{
-    proto_body_t body = {
-        .finished =
-            {
-                .reason = reason,
-                .prompt_tokens = 3,
-                .cached_tokens = 1,
-                .generated_tokens = generated,
-                .code = proto_text(""),
-                .detail = proto_text(""),
-                .queue_ns = 5,
-            },
-    };
-    give(SCHEDULER, PROTO_KIND_FINISHED, request, &body);
-}
+enum { EXCHANGES = 48 };
 
 /* A request before anything is attached must get its answer at once, not wait for ever. */
 START_TEST(not_ready_is_refused_with_a_retry)
@@ -321,25 +158,35 @@ START_TEST(a_clients_deadline_ends_its_request)
 }
 END_TEST
 
-START_TEST(a_lost_scheduler_ends_everything)
+/* Everything waits for the next scheduler; when none comes, each choice ends once, the oldest
+ * first, with a code that says why. */
+START_TEST(a_scheduler_that_is_not_replaced_ends_everything)
 {
     proto_body_t body;
     attach();
     submit(1, 0);
     submit(1, 1);
     submit(2, 0);
-    proto_body_t down = {.peer_down = {.peer = SCHEDULER, .role = PROTO_ROLE_SCHEDULER}};
-    down.peer_down.detail = proto_text("test");
-    give(ACTOR_PEER_LOCAL, PROTO_KIND_PEER_DOWN, 0, &down);
-    ck_assert_uint_eq(actor_outbox_count(outbox), 4);
+    uint64_t lost_ns = now_ns;
+    give_down(SCHEDULER);
+    ck_assert_uint_eq(actor_outbox_count(outbox), 1);
+    emitted(0, PROTO_KIND_HTTP_STATE, &body);
+    ck_assert(!body.http_state.ready);
+    ck_assert_uint_eq(actor_gateway_core_state(core).waiting_count, 3);
+    ck_assert_ptr_nonnull(actor_gateway_core_model(core));
+    ck_assert(give_timer());
+    ck_assert_uint_eq(now_ns, lost_ns + UINT64_C(30000000000));
+    ck_assert_uint_eq(actor_outbox_count(outbox), 3);
+    const uint64_t exchanges[] = {1, 1, 2};
     for (uint32_t at = 0; at < 3; at++) {
         emitted(at, PROTO_KIND_HTTP_END, &body);
         ck_assert_uint_eq(body.http_end.reason, PROTO_FINISH_ERROR);
-        ck_assert_mem_eq(body.http_end.code.data, "worker_lost", 11);
+        ck_assert(text_is(body.http_end.code, "worker_lost"));
+        ck_assert_uint_gt(body.http_end.retry_after_ms, 0);
+        ck_assert_uint_eq(body.http_end.exchange, exchanges[at]);
     }
-    emitted(3, PROTO_KIND_HTTP_STATE, &body);
-    ck_assert(!body.http_state.ready);
     ck_assert_ptr_null(actor_gateway_core_model(core));
+    ck_assert(!give_timer());
 }
 END_TEST
 
@@ -410,10 +257,8 @@ START_TEST(request_ids_differ_between_epochs)
 {
     attach();
     uint64_t first = submit(1, 0);
-    teardown();
-    actor_gateway_core_options_t options = {.epoch = 8, .choice_count_max = CHOICES};
-    ck_assert_int_eq(actor_gateway_core_new(&options, &core), STATUS_OK);
-    ck_assert_int_eq(actor_outbox_new(actor_gateway_core_ops(), &outbox), STATUS_OK);
+    world_teardown();
+    world_setup_with((actor_gateway_core_options_t){.epoch = 8});
     attach();
     uint64_t second = submit(1, 0);
     ck_assert_uint_ne(first, second);
@@ -424,14 +269,37 @@ END_TEST
 /* ---- random order ---------------------------------------------------------------------------- */
 
 typedef struct {
-    uint64_t request;    /* 0: not open */
+    bool is_open;        /* asked for, not ended */
+    uint64_t request;    /* of its last SUBMIT; 0: not submitted */
     uint32_t next_token; /* given to the HTTP side */
     uint32_t sent;       /* given to the core */
+    uint32_t generation_max;
 } track_t;
 
 static track_t tracks[EXCHANGES][4];
 static uint64_t requested;
 static uint64_t ended;
+static uint64_t resumed;
+
+static void
+follow_submit(const actor_emission_t *emission, const proto_submit_t *submit)
+{
+    ck_assert_uint_eq(emission->to.index, SCHEDULER);
+    ck_assert_uint_eq(submit->prompt_length, submit->tokens.count);
+    ck_assert_uint_gt(submit->prompt_length, submit->emitted);
+    int32_t whose = submit->tokens.data[0];
+    track_t *track = &tracks[whose / 4][whose % 4];
+    ck_assert(track->is_open);
+    ck_assert_uint_eq(track->request, 0);
+    ck_assert_uint_eq(submit->emitted, track->next_token);
+    for (uint32_t at = 0; at < submit->emitted; at++) {
+        int32_t token = submit->tokens.data[submit->prompt_length - submit->emitted + at];
+        ck_assert_int_eq(token, (int32_t)at); /* give_tokens() */
+    }
+    resumed += submit->emitted > 0 ? 1 : 0;
+    track->request = emission->request;
+    track->sent = submit->emitted;
+}
 
 static void
 follow(void)
@@ -444,20 +312,41 @@ follow(void)
                          STATUS_OK);
         if (emission->kind == PROTO_KIND_HTTP_END) {
             track_t *track = &tracks[body.http_end.exchange][body.http_end.choice_index];
-            if (track->request == UINT64_MAX || track->request == emission->request) {
-                track->request = 0;
-                ended++;
-            } else {
-                ck_abort_msg("an end for a choice that is not open");
-            }
+            ck_assert_msg(track->is_open, "an end for a choice that is not open");
+            track->is_open = false;
+            track->request = 0;
+            ended++;
         } else if (emission->kind == PROTO_KIND_HTTP_TOKENS) {
             track_t *track = &tracks[body.http_tokens.exchange][body.http_tokens.choice_index];
-            ck_assert_uint_ne(track->request, 0);
+            ck_assert(track->is_open);
             ck_assert_uint_eq(body.http_tokens.token_index, track->next_token);
             track->next_token += body.http_tokens.tokens.count;
+            ck_assert_uint_le(track->next_token, track->generation_max);
         } else if (emission->kind == PROTO_KIND_SUBMIT) {
-            ck_assert_uint_eq(emission->to.index, SCHEDULER);
+            follow_submit(emission, &body.submit);
         }
+    }
+}
+
+static void
+random_request(unsigned *state, uint32_t exchange, uint32_t choice)
+{
+    track_t *track = &tracks[exchange][choice];
+    uint32_t prompt = (uint32_t)(rand_r(state) % 130);
+    uint32_t generation = (uint32_t)(rand_r(state) % 40);
+    if (!track->is_open) {
+        *track =
+            (track_t){.is_open = true, .generation_max = generation == 0 ? MODEL_LEN : generation};
+        requested++;
+    }
+    give_request(exchange, choice, prompt, generation, rand_r(state) % 8 == 0 ? 5000000u : 0u);
+}
+
+static void
+forget_requests(void)
+{
+    for (uint32_t slot = 0; slot < EXCHANGES * 4; slot++) {
+        tracks[slot / 4][slot % 4].request = 0;
     }
 }
 
@@ -470,43 +359,32 @@ random_input(unsigned *state, bool *attached)
     int what = rand_r(state) % 100;
     now_ns += (uint64_t)(rand_r(state) % 1000000);
     if (what < 25) {
-        bool was_open = track->request != 0;
-        if (!was_open) {
-            *track = (track_t){.request = UINT64_MAX};
-            requested++;
-        }
-        give_request(exchange, choice, (uint32_t)(rand_r(state) % 130),
-                     (uint32_t)(rand_r(state) % 40), rand_r(state) % 8 == 0 ? 5000000u : 0u);
-        const actor_emission_t *first =
-            actor_outbox_count(outbox) > 0 ? actor_outbox_at(outbox, 0) : NULL;
-        if (first != NULL && first->kind == PROTO_KIND_SUBMIT) {
-            ck_assert(!was_open);
-            track->request = first->request;
-        }
+        random_request(state, exchange, choice);
     } else if (what < 65) {
         int skew = rand_r(state) % 12;
         uint32_t index = skew == 0 ? track->sent + 1 : skew == 1 ? track->sent / 2 : track->sent;
         uint32_t count = (uint32_t)(rand_r(state) % 4);
         give_tokens(track->request == 0 ? 77 : track->request, index, count);
         track->sent = index + count > track->sent ? index + count : track->sent;
-    } else if (what < 80) {
+    } else if (what < 75) {
         give_stop(exchange, choice, (uint32_t)(rand_r(state) % 20),
                   rand_r(state) % 2 == 0 ? PROTO_FINISH_STOP : PROTO_FINISH_CANCELLED);
-    } else if (what < 93) {
+    } else if (what < 85) {
         give_finished(track->request, (uint32_t)(rand_r(state) % 6), track->sent);
+    } else if (what < 88) {
+        uint64_t request = track->request;
+        track->request = 0; /* it may be submitted again */
+        give_refused(request, STATUS_ERR_OVERLOADED, "overloaded", 1000);
     } else if (what < 97) {
         uint64_t deadline = actor_gateway_core_ops()->deadline_ns(core);
-        if (deadline != UINT64_MAX) {
-            now_ns = now_ns > deadline ? now_ns : deadline;
-            proto_body_t timer = {.timer = {.deadline_ns = deadline}};
-            give(ACTOR_PEER_LOCAL, PROTO_KIND_TIMER, 0, &timer);
+        if (deadline < now_ns + 1000000000u || rand_r(state) % 64 == 0) {
+            (void)give_timer();
         }
     } else if (what < 98 && *attached) {
-        proto_body_t down = {.peer_down = {.peer = SCHEDULER, .role = PROTO_ROLE_SCHEDULER}};
-        down.peer_down.detail = proto_text("");
-        give(ACTOR_PEER_LOCAL, PROTO_KIND_PEER_DOWN, 0, &down);
+        give_down(SCHEDULER);
+        forget_requests();
         *attached = false;
-    } else if (!*attached) {
+    } else if (what >= 98 && !*attached) {
         attach();
         *attached = true;
     }
@@ -520,20 +398,24 @@ START_TEST(in_any_order_every_choice_ends_exactly_once)
     memset(tracks, 0, sizeof tracks);
     requested = 0;
     ended = 0;
+    resumed = 0;
     bool attached = false;
     for (int at = 0; at < 30000; at++) {
         actor_outbox_clear(outbox);
         random_input(&state, &attached);
         follow();
     }
-    /* Nothing is left hanging when the scheduler goes. */
-    proto_body_t down = {.peer_down = {.peer = SCHEDULER, .role = PROTO_ROLE_SCHEDULER}};
-    down.peer_down.detail = proto_text("");
-    give(ACTOR_PEER_LOCAL, PROTO_KIND_PEER_DOWN, 0, &down);
+    /* Nothing is left hanging when the scheduler goes and none comes. */
+    give_down(SCHEDULER);
     follow();
+    while (give_timer()) {
+        follow();
+    }
     ck_assert_uint_eq(actor_gateway_core_state(core).open_count, 0);
     ck_assert_uint_eq(requested, ended);
     ck_assert_uint_gt(requested, 1000);
+    ck_assert_uint_gt(resumed, 20);
+    ck_assert_uint_eq(actor_gateway_core_state(core).history_used_bytes, 0);
 }
 END_TEST
 
@@ -544,8 +426,8 @@ START_TEST(the_digest_follows_from_the_inputs)
     for (int round = 0; round < 2; round++) {
         bool attached = false;
         unsigned state = 42;
-        teardown();
-        setup();
+        world_teardown();
+        world_setup();
         memset(tracks, 0, sizeof tracks);
         for (int at = 0; at < 500; at++) {
             actor_outbox_clear(outbox);
@@ -567,7 +449,7 @@ main(void)
 {
     Suite *suite = suite_create("actors.gateway_core");
     TCase *tcase = tcase_create("core");
-    tcase_add_checked_fixture(tcase, setup, teardown);
+    tcase_add_checked_fixture(tcase, world_setup, world_teardown);
     tcase_set_timeout(tcase, 60);
     tcase_add_test(tcase, not_ready_is_refused_with_a_retry);
     tcase_add_test(tcase, messages_with_nothing_in_them_are_harmless);
@@ -577,7 +459,7 @@ main(void)
     tcase_add_test(tcase, a_stop_is_answered_once_whatever_the_order);
     tcase_add_test(tcase, a_finish_without_answer_ends_at_its_deadline);
     tcase_add_test(tcase, a_clients_deadline_ends_its_request);
-    tcase_add_test(tcase, a_lost_scheduler_ends_everything);
+    tcase_add_test(tcase, a_scheduler_that_is_not_replaced_ends_everything);
     tcase_add_test(tcase, what_cannot_fit_is_refused_with_the_numbers);
     tcase_add_test(tcase, a_full_table_refuses_as_overloaded);
     tcase_add_test(tcase, nothing_is_admitted_while_draining);

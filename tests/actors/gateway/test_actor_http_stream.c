@@ -426,10 +426,11 @@ START_TEST(a_stalled_reader_is_cut)
 }
 END_TEST
 
-/* A failure in the middle must not look like an end: one error event, then the connection closes
- * without [DONE] and without the last chunk. */
+/* A failure in the middle must not look like an end: when no other scheduler comes, one error
+ * event, then the connection closes without [DONE] and without the last chunk. */
 START_TEST(a_killed_scheduler_breaks_the_stream_visibly)
 {
+    fixture.options.resume_timeout_ms = 300;
     fixture.script.endless = true;
     fixture.script.step_ns = 5000000;
     fixture_start();
@@ -461,6 +462,7 @@ END_TEST
 
 START_TEST(a_killed_scheduler_fails_an_answer_with_503)
 {
+    fixture.options.resume_timeout_ms = 300;
     fixture.script.hold_at = 1;
     fixture_start();
     http_client_t client;
