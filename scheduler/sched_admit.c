@@ -58,8 +58,8 @@ sched_mark_dirty(sched_core_t *self, uint32_t slot, uint32_t group, uint32_t col
 
 /* ---- growing --------------------------------------------------------------------------------- */
 
-static void
-set_covered(sched_core_t *self, uint32_t slot)
+void
+sched_set_covered(sched_core_t *self, uint32_t slot)
 {
     uint64_t covered = UINT32_MAX;
     for (uint32_t g = 0; g < self->group_count; g++) {
@@ -149,7 +149,7 @@ sched_grow(sched_core_t *self, uint32_t slot, uint32_t token_count)
             require(patched);
         }
     }
-    set_covered(self, slot);
+    sched_set_covered(self, slot);
     return STATUS_OK;
 }
 
@@ -373,10 +373,8 @@ sched_admit(sched_core_t *self, uint32_t index, uint32_t slot)
     row->planned = row->computed;
     span->prefill_end = demand.total;
     span->page_published = demand.hit_pages;
-    uint64_t most = (uint64_t)entry->prompt_length + entry->generation_max - 1 +
-                    (self->width > 1 ? self->width * self->step_count_max : 0);
-    span->cover_max = most < self->model_len_max ? (uint32_t)most : self->model_len_max;
-    set_covered(self, slot);
+    span->cover_max = sched_cover_max(self, entry->prompt_length, entry->generation_max);
+    sched_set_covered(self, slot);
     sched_set_publish_at(self, slot);
     sched_set_expire_at(self, slot);
     self->figures.prefix_queries += demand.total;

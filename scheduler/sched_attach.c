@@ -250,11 +250,13 @@ sched_core_detach(sched_core_t *self, proto_status_t status, const char *code)
     if (!self->attached) {
         return;
     }
+    const char *constant = sched_code_find(code, strlen(code));
+    require(constant != NULL);
     for (uint32_t i = 0; i < self->entry_count; i++) {
         sched_entry_t *entry = &self->entries[i];
         if (entry->in_use && entry->state != SCHED_STATE_FINISHED) {
             entry->retry_after_ms = SCHED_RETRY_AFTER_MS;
-            sched_end(self, i, PROTO_FINISH_ERROR, status, code);
+            sched_end(self, i, PROTO_FINISH_ERROR, status, constant);
         }
     }
     sched_free_executor(self);

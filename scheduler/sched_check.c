@@ -6,131 +6,178 @@
 /* ---- invariants ------------------------------------------------------------------------------ */
 
 static void
-check_table(sched_core_t *self, uint32_t slot)
+audit_column(sched_core_t *self, uint32_t slot, uint32_t g, uint32_t column, sched_audit_t *audit)
+{
+    const sched_group_t *group = &self->groups[g];
+    uint32_t child = sched_table(self, slot, g)[column];
+    uint64_t end = (uint64_t)(column + 1) * group->granularity;
+    if (!sched_holds(audit, child != 0 && child <= sched_pool_capacity(self->pool, g))) {
+        return;
+    }
+    sched_block_t block = sched_block(self, g, child);
+    self->check_holders[block.index]++;
+    /* What may still be written, and what is still to be published, is this request's alone. */
+    if (end > self->slots[slot].computed ||
+        column / group->page_blocks >= self->spans[slot].page_published) {
+        sched_holds(audit, sched_pool_state(self->pool, block) == SCHED_BLOCK_OWNED);
+    }
+}
+
+static void
+audit_table(sched_core_t *self, uint32_t slot, sched_audit_t *audit)
 {
     const sched_slot_t *row = &self->slots[slot];
     for (uint32_t g = 0; g < self->group_count; g++) {
         const sched_group_t *group = &self->groups[g];
         const sched_extent_t *extent = sched_extent(self, slot, g);
-        const uint32_t *table = sched_table(self, slot, g);
-        require(extent->column_count <= group->columns_max);
-        require(extent->expired_count <= extent->column_count);
-        require(row->entry != SCHED_NONE || extent->column_count == 0);
-        require(group->kind == 1 || extent->expired_count == 0);
+        bool bounded = extent->column_count <= group->columns_max &&
+                       extent->executor_count <= group->columns_max &&
+                       extent->expired_count <= extent->column_count;
+        if (!sched_holds(audit, bounded)) {
+            continue;
+        }
+        sched_holds(audit, row->entry != SCHED_NONE || extent->column_count == 0);
+        sched_holds(audit, group->kind == 1 || extent->expired_count == 0);
         for (uint32_t c = extent->expired_count; c < extent->column_count; c++) {
-            require(table[c] != 0);
-            sched_block_t block = sched_block(self, g, table[c]);
-            self->check_holders[block.index]++;
-            /* Everything that may still be written belongs to this request alone. */
-            if ((c + 1) * group->granularity > row->computed) {
-                require(sched_pool_state(self->pool, block) == SCHED_BLOCK_OWNED);
-            }
+            audit_column(self, slot, g, c, audit);
         }
         if (row->entry != SCHED_NONE) {
-            require((uint64_t)extent->column_count * group->granularity >= row->covered);
+            sched_holds(audit, (uint64_t)extent->column_count * group->granularity >= row->covered);
         }
     }
 }
 
+static bool
+is_listed(const sched_list_t *list, const sched_slot_t *row, uint32_t slot)
+{
+    return row->place < list->count && list->items[row->place] == slot;
+}
+
+/* What the state of a running request says about its figures and its list. */
 static void
-check_slot(const sched_core_t *self, uint32_t slot)
+audit_state(const sched_core_t *self, uint32_t slot, sched_audit_t *audit)
 {
     const sched_slot_t *row = &self->slots[slot];
-    const sched_entry_t *entry = &self->entries[row->entry];
-    require(entry->in_use && entry->slot == slot);
-    require(entry->state == row->state);
-    require(entry->request == row->request);
-    require(row->generated < row->generation_max);
-    require(self->width > 1 || row->generated + row->samples_in_flight <= row->generation_max);
-    require(row->computed <= row->planned || (row->flags & SLOT_RETRACT) != 0);
-    require(row->planned <= row->covered || (row->flags & SLOT_RETRACT) != 0);
-    require(row->rows_in_flight <= self->step_count_max);
-    if ((row->flags & SLOT_RETRACT) != 0) {
-        require(row->rows_in_flight > 0);
-        return;
-    }
-    require(row->state != SCHED_STATE_SUBMITTED);
-    require(row->state < SCHED_STATE_FINISHED);
+    const sched_span_t *span = &self->spans[slot];
+    uint32_t coming = row->generated + row->samples_in_flight;
     switch ((sched_state_t)row->state) {
     case SCHED_STATE_RETRACTED:
-        require(row->computed == 0 && row->covered == 0 && row->rows_in_flight == 0);
-        require(self->retracted.items[row->place] == slot);
+        sched_holds(audit, row->computed == 0 && row->covered == 0 && row->rows_in_flight == 0);
+        sched_holds(audit, is_listed(&self->retracted, row, slot));
         break;
     case SCHED_STATE_PREFILLING:
-        require(row->planned < self->spans[slot].prefill_end);
-        require(self->prefilling.items[row->place] == slot);
+        sched_holds(audit, row->planned < span->prefill_end);
+        sched_holds(audit, row->samples_in_flight == 0);
+        sched_holds(audit, is_listed(&self->prefilling, row, slot));
         break;
     case SCHED_STATE_PREFILL_DONE:
     case SCHED_STATE_DECODING:
-        require(row->planned >= self->spans[slot].prefill_end);
-        require(row->place == SCHED_NONE || self->decoding.items[row->place] == slot);
-        require(row->place != SCHED_NONE ||
-                row->generated + row->samples_in_flight == row->generation_max);
-        require(self->width > 1 ||
-                row->planned == entry->prompt_length + row->generated + row->samples_in_flight - 1);
+        sched_holds(audit, row->planned >= span->prefill_end);
+        sched_holds(audit, row->place == SCHED_NONE || is_listed(&self->decoding, row, slot));
+        sched_holds(audit, self->width > 1 ||
+                               (row->place == SCHED_NONE) == (coming == row->generation_max));
+        sched_holds(audit, self->width > 1 || row->planned == span->prompt_length + coming - 1);
         break;
     case SCHED_STATE_SUBMITTED:
     case SCHED_STATE_FINISHED:
     case SCHED_STATE_COUNT:
+        sched_holds(audit, !"a state of a request in a slot");
         break;
     }
 }
 
 static void
-check_entries(const sched_core_t *self)
+audit_slot(const sched_core_t *self, uint32_t slot, sched_audit_t *audit)
+{
+    const sched_slot_t *row = &self->slots[slot];
+    const sched_span_t *span = &self->spans[slot];
+    if (!sched_holds(audit, row->entry < self->entry_count)) {
+        return;
+    }
+    const sched_entry_t *entry = &self->entries[row->entry];
+    sched_holds(audit, entry->in_use && entry->slot == slot);
+    sched_holds(audit, entry->state == row->state);
+    sched_holds(audit, entry->request == row->request);
+    sched_holds(audit, entry->prompt_length == span->prompt_length);
+    sched_holds(audit, row->generated < row->generation_max);
+    sched_holds(audit,
+                self->width > 1 || row->generated + row->samples_in_flight <= row->generation_max);
+    sched_holds(audit, row->computed <= row->planned && row->planned <= row->covered);
+    sched_holds(audit, row->rows_in_flight <= self->step_count_max);
+    sched_holds(audit, span->page_published <= span->page_known);
+    sched_holds(audit, span->page_known <= self->pages_max);
+    sched_holds(audit, span->prefill_end <= self->model_len_max);
+    sched_holds(audit, span->cover_max <= self->model_len_max);
+    if ((row->flags & SLOT_RETRACT) != 0) {
+        sched_holds(audit, row->rows_in_flight > 0 && row->place == SCHED_NONE);
+    } else {
+        audit_state(self, slot, audit);
+    }
+}
+
+static void
+audit_entries(const sched_core_t *self, sched_audit_t *audit)
 {
     uint32_t queued = 0;
     uint32_t running = 0;
     for (uint32_t i = 0; i < self->entry_count; i++) {
         const sched_entry_t *entry = &self->entries[i];
+        bool waits = sched_heap_has(&self->waiting, i);
+        sched_holds(audit, waits == sched_heap_has(&self->deadlines, i));
         if (!entry->in_use || entry->state == SCHED_STATE_FINISHED) {
-            require(!sched_heap_has(&self->waiting, i));
-            require(!sched_heap_has(&self->deadlines, i));
+            sched_holds(audit, !waits);
             continue;
         }
-        require(sched_ids_find(&self->ids, entry->owner, entry->request) == i);
+        sched_holds(audit, sched_ids_find(&self->ids, entry->owner, entry->request) == i);
         bool is_queued = entry->state == SCHED_STATE_SUBMITTED;
-        require(is_queued == (entry->slot == 0));
-        require(sched_heap_has(&self->waiting, i) == is_queued);
-        require(sched_heap_has(&self->deadlines, i) == is_queued);
+        sched_holds(audit, is_queued == (entry->slot == 0));
+        sched_holds(audit, waits == is_queued);
         queued += is_queued ? 1 : 0;
         running += is_queued ? 0 : 1;
     }
-    require(queued == self->waiting.count);
-    require(running == self->running_count);
+    sched_holds(audit, queued == self->waiting.count);
+    sched_holds(audit, running == self->running_count);
     sched_heap_check(&self->waiting);
     sched_heap_check(&self->deadlines);
 }
 
 void
-sched_core_check(const sched_core_t *core)
+sched_core_audit(sched_core_t *self, sched_audit_t *audit)
 {
-    /* The only thing written is the room kept for counting. */
-    sched_core_t *self = (sched_core_t *)(uintptr_t)core;
-    check_entries(self);
+    audit_entries(self, audit);
     if (!self->attached) {
-        require(self->running_count == 0);
+        sched_holds(audit, self->running_count == 0);
         return;
     }
-    sched_pool_check(self->pool);
+    sched_pool_audit(self->pool, audit);
     memset(self->check_holders, 0, self->block_count * sizeof *self->check_holders);
     uint32_t used = 0;
     for (uint32_t slot = 1; slot <= self->slot_count; slot++) {
-        check_table(self, slot);
+        audit_table(self, slot, audit);
         if (self->slots[slot].entry != SCHED_NONE) {
-            check_slot(self, slot);
+            audit_slot(self, slot, audit);
             used++;
         }
     }
-    require(used == self->running_count);
+    sched_holds(audit, used == self->running_count);
     for (uint32_t b = 0; b < self->block_count; b++) {
-        require(self->check_holders[b] == sched_pool_holder_count(self->pool, (sched_block_t){b}));
+        uint32_t holders = sched_pool_holder_count(self->pool, (sched_block_t){b});
+        sched_holds(audit, self->check_holders[b] == holders);
     }
     uint32_t parked = self->free_slots.count + self->releasing.count;
     for (uint32_t i = 0; i < self->step_in_flight; i++) {
         parked += sched_step_at(self, i)->release_count;
     }
-    require(parked + used == self->slot_count);
+    sched_holds(audit, parked + used == self->slot_count);
+}
+
+void
+sched_core_check(const sched_core_t *core)
+{
+    sched_audit_t audit = {0};
+    /* The only thing written is the room kept for counting. */
+    sched_core_audit((sched_core_t *)(uintptr_t)core, &audit);
+    sched_audit_require(&audit);
 }
 
 /* ---- why is it waiting? ---------------------------------------------------------------------- */

@@ -149,9 +149,9 @@ sched_core_is_attached(const sched_core_t *self)
 
 /* ---- submit ---------------------------------------------------------------------------------- */
 
-/* Tokens that a request can ever have in the cache: its last token is never written there. */
-static uint32_t
-cover_max_of(const sched_core_t *self, uint32_t prompt_length, uint32_t generation_max)
+/* Its last token is never written to the cache. */
+uint32_t
+sched_cover_max(const sched_core_t *self, uint32_t prompt_length, uint32_t generation_max)
 {
     uint64_t tokens = (uint64_t)prompt_length + generation_max - 1;
     if (self->width > 1) {
@@ -227,8 +227,8 @@ check_submit(const sched_core_t *self, const sched_submit_t *submit, sched_refus
         return refuse(refusal, STATUS_ERR_NEVER_FITS, "never_fits", "tokens", length,
                       self->model_len_max);
     }
-    uint64_t parents = sched_parents_needed(self, cover_max_of(self, submit->prompt_length,
-                                                               submit->generation_max));
+    uint64_t parents = sched_parents_needed(self, sched_cover_max(self, submit->prompt_length,
+                                                                  submit->generation_max));
     if (parents > self->parent_count - 1) {
         return refuse(refusal, STATUS_ERR_NEVER_FITS, "never_fits", "blocks", parents,
                       self->parent_count - 1);
@@ -428,7 +428,8 @@ prompt_length_max_of(const sched_core_t *self)
     uint32_t high = self->model_len_max - 1;
     while (low < high) {
         uint32_t middle = low + (high - low + 1) / 2;
-        if (sched_parents_needed(self, cover_max_of(self, middle, 1)) <= self->parent_count - 1) {
+        if (sched_parents_needed(self, sched_cover_max(self, middle, 1)) <=
+            self->parent_count - 1) {
             low = middle;
         } else {
             high = middle - 1;

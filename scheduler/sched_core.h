@@ -21,6 +21,7 @@
 
 #include "proto_codec.h"
 #include "proto_ids.h"
+#include "proto_pack.h"
 #include "proto_status.h"
 #include "sched_state.h"
 
@@ -72,8 +73,8 @@ void sched_core_destroy(sched_core_t **self_p);
  * STATUS_ERR_UNSUPPORTED with a sentence in *error (may be NULL).  No executor may be attached. */
 MUST_CHECK proto_status_t sched_core_attach(sched_core_t *self, const proto_executor_info_t *info,
                                             proto_error_t *error);
-/* The executor is gone: every request ends with PROTO_FINISH_ERROR, `status` and `code`, which must
- * be a string constant.  Does nothing if none is attached. */
+/* The executor is gone: every request ends with PROTO_FINISH_ERROR, `status` and `code`, which is
+ * "worker_lost" or "executor_fault".  Does nothing if none is attached. */
 void sched_core_detach(sched_core_t *self, proto_status_t status, const char *code);
 bool sched_core_is_attached(const sched_core_t *self);
 
@@ -254,6 +255,37 @@ void sched_core_figures(const sched_core_t *self, sched_figures_t *out);
  * take.  False if none is in flight. */
 bool sched_core_step_in_work(const sched_core_t *self, uint64_t *step, uint64_t *planned_ns,
                              uint64_t *predicted_ns);
+
+/* ---- save and restore ------------------------------------------------------------------------ */
+
+/* Packs the whole state, options included, except `victim`, a function: a core that has one cannot
+ * be restored to go on the same way.  Canonical: it depends on what happened, not on addresses,
+ * capacities or the layout of hash tables; its size follows what is in use.  Every admission must
+ * have been taken.  The page hashes of waiting requests are lent, so they are the caller's to save.
+ */
+void sched_core_save(const sched_core_t *self, proto_pack_t *out);
+
+/* A request of the core that is being restored. */
+typedef struct {
+    uint64_t request;
+    uint64_t tag;
+    uint32_t owner;
+    bool admitted;            /* false: its admission, or its end, will name the tag */
+    bool waits;               /* its page hashes are to be lent as at submit */
+    size_t hashes_size_bytes; /* how many of them; 0 = none */
+} sched_restored_t;
+
+/* Says whether the caller knows this request, and lends its page hashes in *hashes if it waits. */
+typedef bool (*sched_restored_fn)(void *context, const sched_restored_t *request,
+                                  const uint8_t **hashes);
+
+/* Makes a core out of what sched_core_save() packed; it goes on exactly as the saved one.  Reads
+ * its part of *in and asks `restored` about each request, in the order of their entries.  The bytes
+ * may be hostile: STATUS_ERR_MALFORMED, STATUS_ERR_VERSION or STATUS_ERR_NO_MEMORY, with a sentence
+ * in *error (may be NULL).  The caller owns *out_p. */
+MUST_CHECK proto_status_t sched_core_restore(proto_unpack_t *in, sched_restored_fn restored,
+                                             void *context, sched_core_t **out_p,
+                                             proto_error_t *error);
 
 /* Digest of everything that was decided; costs nothing to ask. */
 uint64_t sched_core_digest(const sched_core_t *self);

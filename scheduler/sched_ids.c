@@ -132,3 +132,56 @@ sched_ids_forget(sched_ids_t *self, uint32_t owner)
         }
     }
 }
+
+/* ---- saving ---------------------------------------------------------------------------------- */
+
+/* The memory's entry number `i` from the oldest on. */
+static const sched_ids_cell_t *
+ended_at(const sched_ids_t *self, uint32_t i)
+{
+    uint32_t first = self->ended_at + self->ended_capacity - self->ended_count;
+    return &self->ended[(first + i) % self->ended_capacity];
+}
+
+static bool
+is_remembered(const sched_ids_t *self, const sched_ids_cell_t *place)
+{
+    return sched_ids_find(self, place->owner, place->request) == SCHED_IDS_ENDED;
+}
+
+void
+sched_ids_save(const sched_ids_t *self, proto_pack_t *out)
+{
+    proto_pack_u32(out, self->ended_count);
+    for (uint32_t i = 0; i < self->ended_count; i++) {
+        const sched_ids_cell_t *place = ended_at(self, i);
+        proto_pack_u32(out, place->owner);
+        proto_pack_u64(out, place->request);
+        proto_pack_bool(out, is_remembered(self, place)); /* false: forgotten before its turn */
+    }
+}
+
+void
+sched_ids_load(sched_ids_t *self, proto_unpack_t *in)
+{
+    self->ended_count = proto_unpack_u32_max(in, self->ended_capacity);
+    self->ended_at = self->ended_count % self->ended_capacity;
+    for (uint32_t i = 0; i < self->ended_count && !in->failed; i++) {
+        sched_ids_cell_t *place = &self->ended[i];
+        place->owner = proto_unpack_u32(in);
+        place->request = proto_unpack_u64(in);
+        bool remembered = proto_unpack_bool(in);
+        bool is_unknown = sched_ids_find(self, place->owner, place->request) == SCHED_IDS_UNKNOWN;
+        if (remembered && is_unknown && !in->failed) {
+            sched_ids_add(self, place->owner, place->request, SCHED_IDS_ENDED);
+        }
+        place->value = remembered ? SCHED_IDS_ENDED : SCHED_IDS_UNKNOWN;
+    }
+    for (uint32_t i = 0; i < self->ended_count; i++) {
+        sched_ids_cell_t *place = &self->ended[i];
+        if (is_remembered(self, place) != (place->value == SCHED_IDS_ENDED)) {
+            proto_unpack_fail(in); /* it lives, or is said to be both remembered and forgotten */
+        }
+        place->value = SCHED_IDS_ENDED;
+    }
+}

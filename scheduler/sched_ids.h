@@ -8,6 +8,7 @@
 
 #include <stdint.h>
 
+#include "proto_pack.h"
 #include "proto_status.h"
 
 #define SCHED_IDS_UNKNOWN UINT32_MAX     /* never seen, or forgotten */
@@ -42,5 +43,11 @@ void sched_ids_add(sched_ids_t *self, uint32_t owner, uint64_t request, uint32_t
 void sched_ids_end(sched_ids_t *self, uint32_t owner, uint64_t request);
 /* Forgets what ended for this owner: a new incarnation counts anew.  O(memory). */
 void sched_ids_forget(sched_ids_t *self, uint32_t owner);
+
+/* Packs what is remembered of ended requests; those that live are the owner's to pack. */
+void sched_ids_save(const sched_ids_t *self, proto_pack_t *out);
+/* Takes in what sched_ids_save() packed, after every living request was added to an empty one;
+ * anything else marks *in as failed. */
+void sched_ids_load(sched_ids_t *self, proto_unpack_t *in);
 
 #endif

@@ -8,6 +8,7 @@
  *   sched_pages.c    publication, windows
  *   sched_advance.c  what results, refusals and the time change
  *   sched_check.c    invariants, and "why is it waiting?"
+ *   sched_save.c     the state as bytes    sched_restore.c  and back
  *
  * Long because it is the one picture of the core's state.
  *
@@ -18,6 +19,7 @@
 #define SCHED_INTERNAL_H
 
 #include "proto_require.h"
+#include "sched_audit.h"
 #include "sched_core.h"
 #include "sched_heap.h"
 #include "sched_ids.h"
@@ -335,6 +337,8 @@ void sched_move(sched_core_t *self, uint32_t entry, sched_move_t move);
 /* Ends a request from any state: blocks back, slot to be released, one answer queued. */
 void sched_end(sched_core_t *self, uint32_t entry, proto_finish_reason_t reason,
                proto_status_t status, const char *code);
+/* Tokens that a request can ever have in the cache. */
+uint32_t sched_cover_max(const sched_core_t *self, uint32_t prompt_length, uint32_t generation_max);
 /* Blocks of a group, or parents of all groups, that a request of so many tokens holds at most. */
 uint32_t sched_columns_needed(const sched_core_t *self, uint32_t g, uint32_t token_count);
 uint64_t sched_parents_needed(const sched_core_t *self, uint32_t token_count);
@@ -346,6 +350,8 @@ void sched_list_swap_remove(sched_core_t *self, sched_list_t *list, uint32_t slo
 void sched_leave_queue(sched_core_t *self, uint32_t entry);
 
 /* sched_admit.c */
+/* What its columns say. */
+void sched_set_covered(sched_core_t *self, uint32_t slot);
 /* Gives a request (queued, or retracted in `slot`) its blocks.  STATUS_FULL: *needed and *available
  * tell why, nothing changed. */
 proto_status_t sched_admit(sched_core_t *self, uint32_t entry, uint32_t slot);
@@ -372,5 +378,14 @@ void sched_publish(sched_core_t *self, uint32_t slot);
 void sched_expire(sched_core_t *self, uint32_t slot);
 void sched_set_expire_at(sched_core_t *self, uint32_t slot);
 void sched_set_publish_at(sched_core_t *self, uint32_t slot);
+
+/* sched_restore.c */
+/* The constant with this text, or NULL: `code` of an ended request outlives what it is read from.
+ */
+const char *sched_code_find(const char *text, size_t size_bytes);
+
+/* sched_check.c */
+/* Walks all invariants and notes the first broken one; writes only the room for counting. */
+void sched_core_audit(sched_core_t *self, sched_audit_t *audit);
 
 #endif

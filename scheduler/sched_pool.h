@@ -12,7 +12,9 @@
 #include <stdint.h>
 
 #include "proto_messages.h"
+#include "proto_pack.h"
 #include "proto_status.h"
+#include "sched_audit.h"
 #include "sched_prefix.h"
 
 typedef struct sched_pool sched_pool_t; /* opaque */
@@ -100,7 +102,15 @@ uint64_t sched_pool_evicted_count(const sched_pool_t *self);
 /* Changes whenever a block becomes available or a page becomes known. */
 uint64_t sched_pool_version(const sched_pool_t *self);
 
-/* Walks the whole pool and aborts at the first broken invariant: O(n). */
+/* Packs what is in use and what was ever used: canonical, and exact to the order of every list. */
+void sched_pool_save(const sched_pool_t *self, proto_pack_t *out);
+/* Takes a pool that was just made, of the same shape, to what sched_pool_save() packed.  Anything
+ * else marks *in as failed: the pool may only be destroyed then. */
+void sched_pool_load(sched_pool_t *self, proto_unpack_t *in);
+
+/* Walks the whole pool and notes the first broken invariant: O(n). */
+void sched_pool_audit(const sched_pool_t *self, sched_audit_t *audit);
+/* The same, and aborts. */
 void sched_pool_check(const sched_pool_t *self);
 
 #endif

@@ -1,5 +1,4 @@
-/* sched_pool_internal.h - the insides of sched_pool, shared by sched_pool.c and sched_pool_check.c.
- */
+/* sched_pool_internal.h - the insides of sched_pool, shared by sched_pool*.c. */
 #ifndef SCHED_POOL_INTERNAL_H
 #define SCHED_POOL_INTERNAL_H
 

@@ -133,3 +133,10 @@ sched_prefix_hash(const sched_prefix_t *self, uint32_t block)
     require(block < self->block_count);
     return self->hashes[block].hash;
 }
+
+uint32_t
+sched_prefix_offset(const sched_prefix_t *self, uint32_t block)
+{
+    require(block < self->block_count);
+    return self->places[block] & ((1u << OFFSET_BITS) - 1);
+}

@@ -49,5 +49,7 @@ void sched_prefix_add(sched_prefix_t *self, const sched_page_t *page, uint32_t b
 void sched_prefix_remove(sched_prefix_t *self, uint32_t block);
 /* The hash of a block that is in; lent until it is removed. */
 const uint8_t *sched_prefix_hash(const sched_prefix_t *self, uint32_t block);
+/* The ordinal within its page of a block that is in. */
+uint32_t sched_prefix_offset(const sched_prefix_t *self, uint32_t block);
 
 #endif

@@ -1,7 +1,8 @@
 /* sched_world.h - a planning core and a fake executor, joined.
  *
  * It carries admissions, plans, refusals and results between the two, keeps what each request got,
- * and walks the core's invariants after every call. */
+ * and walks the core's invariants after every call.  With a twin, a core restored from the first
+ * one's snapshot gets the same inputs, and everything that comes out of the two is compared. */
 #ifndef SCHED_WORLD_H
 #define SCHED_WORLD_H
 
@@ -15,6 +16,7 @@ enum {
 
 typedef struct {
     sched_core_t *core;
+    sched_core_t *twin; /* NULL: none */
     sched_fake_t *fake;
     uint64_t now_ns;
     sched_fake_request_t *requests; /* [WORLD_REQUESTS_MAX]; id = index + 1 */
@@ -37,6 +39,16 @@ sched_fake_request_t *sched_world_request(sched_world_t *self, uint32_t prompt_l
                                           uint32_t shared);
 proto_status_t sched_world_submit(sched_world_t *self, const sched_fake_request_t *request,
                                   int64_t priority, sched_refusal_t *refusal);
+/* Saves the core, makes the twin of it (instead of the twin before), and compares their bytes. */
+void sched_world_twin(sched_world_t *self);
+/* Packs the core; the caller frees. */
+uint8_t *sched_world_save(const sched_core_t *core, size_t *size_bytes_p);
+/* For sched_core_restore() with the world as context. */
+bool sched_world_restored(void *context, const sched_restored_t *request, const uint8_t **hashes);
+/* The executor goes, and one like it comes: every request ends. */
+void sched_world_lose(sched_world_t *self, const sched_fake_options_t *fake);
+/* The owner of all requests goes. */
+void sched_world_owner_gone(sched_world_t *self);
 /* Makes one plan and sends it; false if there was none. */
 bool sched_world_plan(sched_world_t *self);
 /* Delivers the oldest result; false if there is none. */

@@ -27,6 +27,8 @@ typedef struct {
     uint32_t abort_percent;
     uint32_t refuse_percent;
     uint32_t end_early_percent; /* stop tokens and NaNs */
+    uint32_t twin_percent;  /* of the rounds: the core is saved and restored, the two go on alike */
+    uint32_t loss_permille; /* of the rounds: the executor goes and comes; so does the owner */
     bool sliding;
 } life_t;
 
@@ -83,7 +85,8 @@ check_end(const sched_world_t *world, const sched_fake_request_t *request)
         sched_world_expect(world, request, PROTO_FINISH_STOP, end->generated_count);
         ck_assert(end->generated_count <= request->generation_max);
     } else if (end->reason == PROTO_FINISH_ERROR) {
-        ck_assert(request->nan_at != 0 || end->status == STATUS_ERR_REFUSED);
+        ck_assert(request->nan_at != 0 || end->status == STATUS_ERR_REFUSED ||
+                  end->status == STATUS_ERR_PEER_LOST);
     } else {
         ck_assert_int_eq(end->reason, PROTO_FINISH_CANCELLED);
     }
@@ -109,6 +112,15 @@ live(uint64_t seed, const life_t *life)
     uint32_t refused_at_submit = 0;
     uint32_t made = 0;
     for (uint32_t round = 0; made < life->request_count || draw(&random, 40) != 0; round++) {
+        if (life->twin_percent > 0 && draw(&random, 100) < life->twin_percent) {
+            sched_world_twin(&world);
+        }
+        if (life->loss_permille > 0 && draw(&random, 1000) < life->loss_permille) {
+            sched_world_lose(&world, &executor);
+        }
+        if (life->loss_permille > 0 && draw(&random, 1000) < life->loss_permille) {
+            sched_world_owner_gone(&world);
+        }
         uint32_t what = draw(&random, 100);
         if (what < 25 && made < life->request_count) {
             sched_fake_request_t *request = random_request(&world, &random, life);
@@ -213,6 +225,34 @@ START_TEST(every_request_ends_once_with_sliding_groups)
 }
 END_TEST
 
+/* A snapshot holds everything that decides: what it is restored to says the same for ever. */
+START_TEST(restored_core_goes_on_as_the_saved_one)
+{
+    live_many("twins",
+              &(life_t){.request_count = 30,
+                        .abort_percent = 12,
+                        .refuse_percent = 6,
+                        .end_early_percent = 15,
+                        .twin_percent = 8,
+                        .loss_permille = 8},
+              100);
+}
+END_TEST
+
+START_TEST(restored_core_goes_on_with_sliding_groups)
+{
+    live_many("sliding twins",
+              &(life_t){.request_count = 30,
+                        .abort_percent = 12,
+                        .refuse_percent = 3,
+                        .end_early_percent = 10,
+                        .twin_percent = 8,
+                        .loss_permille = 4,
+                        .sliding = true},
+              100);
+}
+END_TEST
+
 /* 167: a sliding request was admitted and retracted in turn and never got further. */
 START_TEST(seeds_that_failed_stay_good)
 {
@@ -243,6 +283,8 @@ main(int argument_count, char **arguments)
     tcase_add_test(tcase, every_request_ends_once_with_aborts_and_early_ends);
     tcase_add_test(tcase, every_request_ends_once_with_refused_plans);
     tcase_add_test(tcase, every_request_ends_once_with_sliding_groups);
+    tcase_add_test(tcase, restored_core_goes_on_as_the_saved_one);
+    tcase_add_test(tcase, restored_core_goes_on_with_sliding_groups);
     tcase_add_test(tcase, seeds_that_failed_stay_good);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
