@@ -323,7 +323,7 @@ put_drop(proto_log_writer_t *self, const proto_log_record_t *next, uint64_t miss
 {
     char why[96];
     (void)snprintf(why, sizeof why, "%s%.60s",
-                   self->has_failed ? "could not be written: " : "did not reach the writer",
+                   self->has_failed ? "could not be written: " : "overwritten before they were written",
                    self->has_failed ? strerror(self->counts.last_errno) : "");
     proto_log_record_t drop = {
         .kind = PROTO_LOG_DROP,

@@ -158,6 +158,10 @@ void actor_links_destroy(actor_links_t **self_p, uint64_t linger_ns);
 MUST_CHECK proto_status_t actor_links_service(actor_links_t *self, uint32_t message_count_max,
                                               uint64_t *wait_ns);
 
+/* The number that the next message to `peer` will have on its link; 0 if the peer is not up or is
+ * the actor itself. */
+uint64_t actor_links_next_sequence(const actor_links_t *self, uint32_t peer);
+
 /* Sends to a peer, whose failure is reported later through hooks.down. */
 void actor_links_send(actor_links_t *self, uint32_t peer, proto_kind_t kind, uint64_t request,
                       uint64_t cause, proto_bytes_t body, proto_bytes_t blob);

@@ -68,6 +68,14 @@ send_patiently(actor_links_t *self, uint32_t link_index, const actor_remote_t *r
     }
 }
 
+uint64_t
+actor_links_next_sequence(const actor_links_t *self, uint32_t peer)
+{
+    bool is_up = peer > ACTOR_PEER_LOCAL && peer < ACTOR_PEER_COUNT_MAX &&
+                 self->remotes[peer].state == ACTOR_REMOTE_UP;
+    return is_up ? self->remotes[peer].sequence_out + 1 : 0;
+}
+
 void
 actor_links_send(actor_links_t *self, uint32_t peer, proto_kind_t kind, uint64_t request,
                  uint64_t cause, proto_bytes_t body, proto_bytes_t blob)

@@ -24,6 +24,8 @@ send_emissions(actor_shell_t *self, uint64_t now_ns)
         proto_header_t header = {.version = PROTO_SCHEMA_VERSION,
                                  .kind = emission->kind,
                                  .epoch = self->epoch,
+                                 .sequence = actor_links_next_sequence(self->links,
+                                                                       emission->to.index),
                                  .request = emission->request,
                                  .cause = self->input_sequence};
         actor_record_output(self->record, now_ns, &header, emission);
@@ -48,6 +50,7 @@ step(actor_shell_t *self, uint32_t from, const proto_header_t *header, proto_byt
     require(!self->in_step);
     self->in_step = true;
     uint64_t now_ns = actor_shell_tick(self);
+    actor_record_snapshot(self->record, now_ns, self->ops, self->core, self->input_sequence);
     actor_input_t input = {.now_ns = now_ns,
                            .sequence = ++self->input_sequence,
                            .from = {from},

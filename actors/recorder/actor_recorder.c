@@ -2,48 +2,29 @@
  * no wake-up, because their producers make no system call: they are looked at every few ms. */
 #include "actor_recorder.h"
 
-#include <errno.h>
 #include <poll.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "actor_exit.h"
-#include "actor_log.h"
+#include "actor_recorder_source.h"
 #include "actor_shell.h"
 #include "proto_clock.h"
-#include "proto_log.h"
 #include "proto_require.h"
-#include "proto_ring.h"
 
 #define MS_NS UINT64_C(1000000)
 
 enum {
-    LOOK_MS = 4,              /* between two looks; with the log's own 10 ms this is the loss */
-    IDLE_MS = 100,            /* in ring mode there is nothing to do but to be there */
-    ROUND_RECORDS_MAX = 4096, /* of one ring before the next has its turn */
-    SYNC_MS = 1000,           /* a loss of power costs at most this */
+    LOOK_MS = 4,    /* between two looks; with the log's own 10 ms this is the loss */
+    IDLE_MS = 100,  /* in ring mode there is nothing to do but to be there */
+    SYNC_MS = 1000, /* a loss of power costs at most this */
     FD_COUNT_MAX = 8,
 };
 
 typedef struct {
-    const actor_recorder_ring_t *ring;
-    proto_ring_reader_t *reader;
-    proto_log_writer_t *writer;
-    uint64_t lost; /* records that the ring overwrote before they were read */
-    bool damaged;
-    bool failing; /* the disk refuses; said once */
-} source_t;
-
-typedef struct {
     const actor_recorder_options_t *options;
-    source_t sources[ACTOR_RECORDER_RING_COUNT_MAX];
+    actor_recorder_source_t *sources[ACTOR_RECORDER_RING_COUNT_MAX];
     uint32_t source_count;
-    uint64_t record_count;
-    uint64_t refused_count; /* records that could not be written */
     uint64_t sync_next_ns;
 } recorder_t;
 
@@ -67,10 +48,11 @@ static void
 core_stats(const void *core, proto_stats_t *out)
 {
     const recorder_t *self = core;
-    out->steps = self->record_count;
-    out->record_dropped = self->refused_count;
     for (uint32_t index = 0; index < self->source_count; index++) {
-        out->record_dropped += self->sources[index].lost;
+        actor_recorder_counts_t counts;
+        actor_recorder_source_counts(self->sources[index], &counts);
+        out->steps += counts.written;
+        out->record_dropped += counts.lost + counts.refused;
     }
 }
 
@@ -83,102 +65,18 @@ static const actor_core_ops_t recorder_ops = {.name = "recorder",
 
 /* ---- rings to segments ----------------------------------------------------------------------- */
 
-static void
-write_record(recorder_t *self, source_t *source, const proto_log_record_t *record, uint64_t now_ns)
-{
-    proto_status_t status = proto_log_append(source->writer, record, now_ns);
-    if (status == STATUS_OK) {
-        self->record_count++;
-        source->failing = false;
-        return;
-    }
-    self->refused_count++;
-    if (!source->failing) {
-        source->failing = true;
-        proto_log_counts_t counts;
-        proto_log_writer_counts(source->writer, &counts);
-        actor_log(ACTOR_LOG_ERROR, "recorder.write", 0,
-                  ACTOR_LOG_FIELDS(actor_log_str("ring", source->ring->actor_name),
-                                   actor_log_str("folder", self->options->log_dir),
-                                   actor_log_str("error", strerror(counts.last_errno))),
-                  "records of %s are lost: %s", source->ring->actor_name,
-                  status == STATUS_ERR_IO ? strerror(counts.last_errno)
-                                          : proto_status_text(status));
-    }
-}
-
-/* A gap that is written down: the reader of the log must not take it for silence. */
-static void
-note_lost(recorder_t *self, source_t *source, uint64_t now_ns)
-{
-    uint64_t lost = proto_ring_reader_lost(source->reader);
-    if (lost == source->lost) {
-        return;
-    }
-    uint64_t missing = lost - source->lost;
-    source->lost = lost;
-    uint8_t bytes[8];
-    for (uint32_t index = 0; index < 8; index++) {
-        bytes[index] = (uint8_t)(missing >> (8 * index));
-    }
-    proto_log_record_t record = {.kind = PROTO_LOG_DROP,
-                                 .time_ns = now_ns,
-                                 .part_count = 1,
-                                 .parts = {{bytes, sizeof bytes}}};
-    write_record(self, source, &record, now_ns);
-    actor_log(ACTOR_LOG_WARN, "recorder.behind", 0,
-              ACTOR_LOG_FIELDS(actor_log_str("ring", source->ring->actor_name),
-                               actor_log_u64("records", missing)),
-              "too slow for %s: records are missing", source->ring->actor_name);
-}
-
-/* Copies what the ring holds, at most ROUND_RECORDS_MAX; true if more may be there. */
-static bool
-drain(recorder_t *self, source_t *source)
-{
-    if (source->writer == NULL || source->damaged) {
-        return false;
-    }
-    uint64_t now_ns = now();
-    proto_log_record_t record;
-    for (uint32_t count = 0; count < ROUND_RECORDS_MAX; count++) {
-        proto_status_t status = proto_ring_reader_next(source->reader, &record);
-        if (status == STATUS_AGAIN) {
-            note_lost(self, source, now_ns);
-            if (proto_log_writer_poll(source->writer, now_ns) != STATUS_OK) {
-                self->refused_count++;
-            }
-            return false;
-        }
-        if (status != STATUS_OK) {
-            source->damaged = true;
-            actor_log(ACTOR_LOG_ERROR, "recorder.ring", 0,
-                      ACTOR_LOG_FIELDS(actor_log_str("ring", source->ring->actor_name)),
-                      "the ring of %s is damaged: nothing more is recorded from it",
-                      source->ring->actor_name);
-            return false;
-        }
-        note_lost(self, source, now_ns);
-        write_record(self, source, &record, now_ns);
-    }
-    return true;
-}
-
 static bool
 drain_all(recorder_t *self)
 {
     bool more = false;
     for (uint32_t index = 0; index < self->source_count; index++) {
-        more = drain(self, &self->sources[index]) || more;
+        more = actor_recorder_source_drain(self->sources[index]) || more;
     }
     uint64_t now_ns = now();
     if (now_ns >= self->sync_next_ns) {
         self->sync_next_ns = now_ns + SYNC_MS * MS_NS;
         for (uint32_t index = 0; index < self->source_count; index++) {
-            source_t *source = &self->sources[index];
-            if (source->writer != NULL && proto_log_writer_sync(source->writer) != STATUS_OK) {
-                self->refused_count++;
-            }
+            actor_recorder_source_sync(self->sources[index]);
         }
     }
     return more;
@@ -187,60 +85,24 @@ drain_all(recorder_t *self)
 /* ---- begin and end --------------------------------------------------------------------------- */
 
 static int
-open_folder(const char *path)
-{
-    struct stat info;
-    if (mkdir(path, 0700) != 0 && errno != EEXIST) {
-        actor_log(ACTOR_LOG_ERROR, "recorder.folder", 0, NULL,
-                  "cannot make the log folder '%s': %s; choose another one", path, strerror(errno));
-        return ACTOR_EXIT_CONFIG;
-    }
-    /* Prompts are in it. */
-    if (stat(path, &info) != 0 || !S_ISDIR(info.st_mode) || info.st_uid != geteuid() ||
-        (info.st_mode & 077) != 0) {
-        actor_log(ACTOR_LOG_ERROR, "recorder.folder", 0, NULL,
-                  "the log folder '%s' must be a folder of this user with mode 0700: chmod 700 it",
-                  path);
-        return ACTOR_EXIT_CONFIG;
-    }
-    if (access(path, W_OK | X_OK) != 0) {
-        actor_log(ACTOR_LOG_ERROR, "recorder.folder", 0, NULL,
-                  "the log folder '%s' is not writable: %s", path, strerror(errno));
-        return ACTOR_EXIT_CONFIG;
-    }
-    return ACTOR_EXIT_OK;
-}
-
-static int
 open_sources(recorder_t *self)
 {
     const actor_recorder_options_t *options = self->options;
     if (options->log_dir == NULL) {
         return ACTOR_EXIT_OK; /* rings stay where they are */
     }
-    int code = open_folder(options->log_dir);
-    if (code != ACTOR_EXIT_OK) {
-        return code;
+    if (actor_recorder_open_folder(options->log_dir) != STATUS_OK) {
+        return ACTOR_EXIT_CONFIG;
     }
     for (uint32_t index = 0; index < options->ring_count; index++) {
-        source_t *source = &self->sources[self->source_count++];
-        source->ring = &options->rings[index];
-        if (proto_ring_reader_open(source->ring->fd, &source->reader) != STATUS_OK) {
-            actor_log(ACTOR_LOG_ERROR, "recorder.ring", 0, NULL,
-                      "descriptor %d is no record ring of %s", source->ring->fd,
-                      source->ring->actor_name);
-            return ACTOR_EXIT_INTERNAL;
+        const actor_recorder_ring_t *ring = &options->rings[index];
+        proto_status_t status =
+            actor_recorder_source_open(ring->fd, ring->actor_name, options->log_dir,
+                                       &self->sources[self->source_count]);
+        if (status != STATUS_OK) {
+            return status == STATUS_ERR_IO ? ACTOR_EXIT_CONFIG : ACTOR_EXIT_INTERNAL;
         }
-        const proto_ring_owner_t *owner = proto_ring_reader_owner(source->reader);
-        proto_log_options_t log_options = {.directory = options->log_dir,
-                                           .name = owner->name,
-                                           .role = owner->role,
-                                           .epoch = owner->epoch};
-        if (proto_log_writer_open(&log_options, &source->writer) != STATUS_OK) {
-            actor_log(ACTOR_LOG_ERROR, "recorder.folder", 0, NULL,
-                      "cannot write in the log folder '%s'", options->log_dir);
-            return ACTOR_EXIT_CONFIG;
-        }
+        self->source_count++;
     }
     return ACTOR_EXIT_OK;
 }
@@ -249,13 +111,7 @@ static void
 close_sources(recorder_t *self)
 {
     for (uint32_t index = 0; index < self->source_count; index++) {
-        source_t *source = &self->sources[index];
-        if (source->writer != NULL) {
-            proto_log_writer_close(&source->writer);
-        }
-        if (source->reader != NULL) {
-            proto_ring_reader_close(&source->reader);
-        }
+        actor_recorder_source_close(&self->sources[index]);
     }
 }
 

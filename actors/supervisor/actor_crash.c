@@ -43,7 +43,8 @@ actor_crash_dump(int ring_fd, const char *directory, const char *name, proto_rol
                                    .name = name,
                                    .role = role,
                                    .epoch = epoch,
-                                   .segment_size_max = UINT64_C(2) * PROTO_RING_SIZE_MAX};
+                                   .segment_size_max = UINT64_C(2) * PROTO_RING_SIZE_MAX,
+                                   .sequence_before = PROTO_LOG_SEQUENCE_ANY};
     if (mkdir(directory, 0700) != 0 && errno != EEXIST) {
         return STATUS_ERR_IO;
     }
