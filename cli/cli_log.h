@@ -18,6 +18,8 @@ enum { CLI_LOG_FIRST_WORD = 3 }; /* argv: program, "log", sub-command, ... */
 
 int cli_log_ls(int argc, char **argv);
 int cli_log_show(int argc, char **argv);
+int cli_log_replay(int argc, char **argv);
+int cli_log_bisect(int argc, char **argv);
 
 /* The exit code for a failure that ends a sub-command. */
 int cli_log_exit_code(proto_status_t status);
