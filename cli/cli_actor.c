@@ -10,8 +10,10 @@
 #include "actor_gateway.h"
 #include "actor_log.h"
 #include "actor_recorder.h"
+#include "actor_recorder_tap.h"
 #include "actor_scheduler.h"
 #include "cli_node.h"
+#include "proto_clock.h"
 
 static const cli_command_t actor_command = {
     .name = "actor",
@@ -210,14 +212,13 @@ run_recorder(const session_t *session)
         memcpy(names[i], node->rings.items[i], (size_t)(equals - node->rings.items[i]));
         rings[i] = (actor_recorder_ring_t){.actor_name = names[i], .fd = (int)fd};
     }
-    bool to_folder = strcmp(node->record, "ring") != 0 && strcmp(node->record, "off") != 0;
     const actor_recorder_options_t options = {
         .name = node->name,
         .epoch = session->epoch,
         .supervisor_endpoint = node->supervisor,
         .rings = rings,
         .ring_count = node->rings.count,
-        .log_dir = to_folder ? node->record : NULL,
+        .log_dir = cli_node_log_dir(node),
         .stop = &cli_stop,
     };
     return actor_recorder_run(&options);
@@ -225,13 +226,42 @@ run_recorder(const session_t *session)
 
 static const struct {
     const char *kind;
+    proto_role_t role;
     int (*run)(const session_t *session);
 } kinds[] = {
-    {"gateway", run_gateway},
-    {"scheduler", run_scheduler},
-    {"executor", run_executor},
-    {"recorder", run_recorder},
+    {"gateway", PROTO_ROLE_GATEWAY, run_gateway},
+    {"scheduler", PROTO_ROLE_SCHEDULER, run_scheduler},
+    {"executor", PROTO_ROLE_EXECUTOR, run_executor},
+    {"recorder", PROTO_ROLE_RECORDER, run_recorder},
 };
+
+/* Runs the actor; where no supervisor gave it a ring, its log goes straight into the folder. */
+static int
+run_recorded(session_t *session, size_t kind)
+{
+    const cli_node_t *node = &session->node;
+    bool is_alone = node->supervisor == NULL && session->ring_fd < 0 &&
+                    kinds[kind].role != PROTO_ROLE_RECORDER && cli_node_log_dir(node) != NULL;
+    actor_recorder_tap_t *tap = NULL;
+    if (is_alone) {
+        if (session->epoch == 0) { /* the log's name needs it before the actor would make it */
+            session->epoch = proto_clock_realtime_ns(proto_clock_system());
+        }
+        const actor_recorder_tap_options_t options = {.name = node->name,
+                                                      .role = kinds[kind].role,
+                                                      .epoch = session->epoch,
+                                                      .log_dir = cli_node_log_dir(node),
+                                                      .is_strict = node->record_strict};
+        proto_status_t status = actor_recorder_tap_open(&options, &tap);
+        if (status != STATUS_OK) {
+            return status == STATUS_ERR_CONFIG ? CLI_EXIT_CONFIG : CLI_EXIT_INTERNAL;
+        }
+        session->ring_fd = actor_recorder_tap_ring_fd(tap);
+    }
+    int code = kinds[kind].run(session);
+    actor_recorder_tap_close(&tap);
+    return code;
+}
 
 static proto_status_t
 prepare(session_t *session)
@@ -300,7 +330,7 @@ cli_actor(int argc, char **argv)
             cli_node_configure_log(&session.node, session.node.name, session.epoch) != STATUS_OK) {
             return CLI_EXIT_CONFIG;
         }
-        return kinds[i].run(&session);
+        return run_recorded(&session, i);
     }
     fprintf(stderr,
             "onepath actor: '%s' is no actor; there are: gateway, scheduler, executor, "

@@ -64,6 +64,8 @@ const cli_option_t cli_node_options[] = {
          "the built-in scheduler does not take over when that one fails"),
     TEXT("record", record, "MODE",
          "off, ring (memory only) or a folder for the message log (ring)"),
+    FLAG("record-strict", record_strict,
+         "with a folder: an actor waits for the recorder rather than lose a record"),
     TEXT("run-dir", run_dir, "DIR", "folder for sockets (one of its own)"),
     TEXT("log-level", log_level, "LEVEL", "debug, info, warn or error (info)"),
     TEXT("log-format", log_format, "FORM", "json or human (human on a terminal)"),
@@ -135,6 +137,11 @@ cli_node_check(const cli_node_t *node)
         fprintf(stderr, "onepath: --fault needs --enable-fault-injection\n");
         return STATUS_ERR_CONFIG;
     }
+    if (node->record_strict && cli_node_log_dir(node) == NULL) {
+        fprintf(stderr, "onepath: --record-strict needs --record FOLDER; --record is '%s'\n",
+                node->record);
+        return STATUS_ERR_CONFIG;
+    }
     actor_log_level_t level;
     if (!actor_log_level_parse(node->log_level, &level)) {
         fprintf(stderr, "onepath: --log-level is '%s'; it takes debug, info, warn or error\n",
@@ -167,6 +174,13 @@ cli_node_scheduler_endpoint(const cli_node_t *node, proto_role_t role,
 {
     (void)snprintf(out, CLI_ENDPOINT_SIZE_BYTES, "ipc://%s/scheduler-%s", node->run_dir,
                    proto_role_name(role));
+}
+
+const char *
+cli_node_log_dir(const cli_node_t *node)
+{
+    bool to_folder = strcmp(node->record, "ring") != 0 && strcmp(node->record, "off") != 0;
+    return to_folder ? node->record : NULL;
 }
 
 proto_status_t

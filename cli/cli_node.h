@@ -38,6 +38,7 @@ typedef struct {
     bool scheduler_stays;
     /* running */
     const char *record;
+    bool record_strict;
     const char *run_dir;
     const char *log_level;
     const char *log_format;
@@ -75,6 +76,9 @@ enum { CLI_ENDPOINT_SIZE_BYTES = 256 };
 /* Where the built-in scheduler of this node listens for that role. */
 void cli_node_scheduler_endpoint(const cli_node_t *node, proto_role_t role,
                                  char out[CLI_ENDPOINT_SIZE_BYTES]);
+
+/* The folder of the message log, or NULL: off and ring write none. */
+const char *cli_node_log_dir(const cli_node_t *node);
 
 /* Log level and form, from the options; for `actor`. */
 MUST_CHECK proto_status_t cli_node_configure_log(const cli_node_t *node, const char *actor,

@@ -143,7 +143,7 @@ run(session_t *session)
 {
     const cli_node_t *node = &session->node;
     bool recording = strcmp(node->record, "off") != 0;
-    bool to_folder = recording && strcmp(node->record, "ring") != 0;
+    bool to_folder = cli_node_log_dir(node) != NULL;
     choose_run_dir(session);
     static char endpoints[2][CLI_ENDPOINT_SIZE_BYTES];
     cli_node_scheduler_endpoint(node, PROTO_ROLE_GATEWAY, endpoints[0]);
@@ -177,6 +177,7 @@ run(session_t *session)
         .run_dir = node->run_dir,
         .restart_count_max = node->restart_intensity,
         .grace_ns = (uint64_t)node->drain_timeout_s * 1000000000ULL,
+        .record_strict = node->record_strict,
         .show_progress = true,
         .scheduler_endpoint = node->scheduler,
         .scheduler_stays = node->scheduler_stays,

@@ -41,6 +41,7 @@ typedef struct {
     uint64_t restart_period_ns;     /* 0 = 60 s */
     uint64_t grace_ns;              /* from STOP to SIGKILL of a child; 0 = 30 s */
     uint64_t ring_size_bytes;       /* of each ring; 0 = 64 MiB */
+    bool record_strict;             /* producers of the rings wait for the recorder (proto_ring.h) */
     const char *crash_dir;          /* crash records go here; NULL = run_dir's parent is not used:
                                        the system's folder for temporary files */
     bool show_progress;             /* load progress on stderr */

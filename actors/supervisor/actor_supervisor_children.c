@@ -71,7 +71,9 @@ actor_supervisor_make_ring(actor_supervisor_state_t *self, actor_supervised_t *c
     if (!child->spec->has_ring) {
         return STATUS_OK;
     }
-    proto_ring_owner_t owner = {.role = child->spec->role, .epoch = self->epoch_last + 1};
+    proto_ring_owner_t owner = {.role = child->spec->role,
+                                .epoch = self->epoch_last + 1,
+                                .is_strict = self->options->record_strict ? 1 : 0};
     (void)snprintf(owner.name, sizeof owner.name, "%s", child->spec->name);
     size_t size = self->options->ring_size_bytes != 0 ? self->options->ring_size_bytes
                                                       : (size_t)RING_SIZE_BYTES;
