@@ -149,6 +149,7 @@ typedef struct {
     uint64_t sequence_before; /* the last that is in the folder already (proto_log_last_sequence);
                                  PROTO_LOG_SEQUENCE_ANY: the first record begins the log */
     bool no_index;            /* write no sidecar (proto_log_index.h) */
+    bool is_simulated;        /* names no host and draws no id: the same records, the same bytes */
 } proto_log_options_t;
 
 /* Makes a writer; the first segment comes with the first record.  Files are called

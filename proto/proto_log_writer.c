@@ -25,6 +25,7 @@ enum {
 struct proto_log_writer {
     int directory_fd;
     int fd; /* of the segment; -1 = none */
+    bool is_simulated;
     bool no_index;
     proto_log_sidecar_t sidecar;
     const proto_clock_t *clock;
@@ -120,8 +121,11 @@ proto_log_writer_open(const proto_log_options_t *options, proto_log_writer_t **o
     copy_text(self->header.name, sizeof self->header.name, options->name);
     copy_text(self->header.build, sizeof self->header.build, options->build);
     copy_text(self->header.model, sizeof self->header.model, options->model);
-    read_line("/proc/sys/kernel/hostname", self->header.host, sizeof self->header.host);
-    read_line("/proc/sys/kernel/random/boot_id", self->header.boot, sizeof self->header.boot);
+    self->is_simulated = options->is_simulated;
+    if (!self->is_simulated) {
+        read_line("/proc/sys/kernel/hostname", self->header.host, sizeof self->header.host);
+        read_line("/proc/sys/kernel/random/boot_id", self->header.boot, sizeof self->header.boot);
+    }
     *out_p = self;
     return STATUS_OK;
 
@@ -224,7 +228,13 @@ open_segment(proto_log_writer_t *self, uint64_t first_sequence, uint64_t now_ns)
     self->header.first_sequence = first_sequence;
     self->header.time_ns = proto_clock_monotonic_ns(self->clock);
     self->header.realtime_ns = proto_clock_realtime_ns(self->clock);
-    proto_log_new_segment_id(self->header.segment_id);
+    if (self->is_simulated) { /* unique within its folder is enough */
+        memcpy(self->header.segment_id, &self->header.epoch, sizeof self->header.epoch);
+        memcpy(self->header.segment_id + 8, &self->header.segment_index,
+               sizeof self->header.segment_index);
+    } else {
+        proto_log_new_segment_id(self->header.segment_id);
+    }
     uint8_t page[PROTO_LOG_HEADER_SIZE_BYTES];
     proto_log_header_encode(&self->header, page);
     proto_status_t status = write_whole(self, page, sizeof page);
@@ -323,7 +333,8 @@ put_drop(proto_log_writer_t *self, const proto_log_record_t *next, uint64_t miss
 {
     char why[96];
     (void)snprintf(why, sizeof why, "%s%.60s",
-                   self->has_failed ? "could not be written: " : "overwritten before they were written",
+                   self->has_failed ? "could not be written: "
+                                    : "overwritten before they were written",
                    self->has_failed ? strerror(self->counts.last_errno) : "");
     proto_log_record_t drop = {
         .kind = PROTO_LOG_DROP,

@@ -31,7 +31,7 @@ ROOMS = {
     "actors/replay": {"proto", "log", "scheduler", "gpu/run", "actors/base", "actors/scheduler",
                       "actors/executor", "actors/gateway"},
     "actors/simulator": {"proto", "scheduler", "actors/base", "actors/scheduler", "actors/executor",
-                         "actors/gateway"},
+                         "actors/gateway", "actors/supervisor"},
     "actors/conform": {"proto", "scheduler", "actors/base", "actors/executor"},
     "kit": {"proto", "actors/base"},
     "cli": {"proto", "models", "log", "actors/base", "actors/recorder", "actors/supervisor",

@@ -1,0 +1,374 @@
+#include "actor_sim_device.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto_require.h"
+
+static const uint64_t CHAIN_START = 0x6f6e6570617468u;
+
+typedef struct {
+    uint32_t length; /* tokens behind the next decode, its input included */
+    int32_t input;   /* the token that the next decode computes */
+    int32_t stop_ids[ACTOR_SIM_STOP_ID_COUNT_MAX];
+    uint32_t stop_id_count;
+} slot_t;
+
+typedef struct {
+    proto_step_done_t done;
+    uint8_t counts[ACTOR_SIM_SLOT_COUNT_MAX];
+    uint8_t flags[ACTOR_SIM_SLOT_COUNT_MAX];
+    uint8_t widths[ACTOR_SIM_SLOT_COUNT_MAX];
+    int32_t tokens[ACTOR_SIM_SLOT_COUNT_MAX];
+} step_t;
+
+struct actor_sim_device {
+    actor_sim_model_t model;
+    slot_t slots[ACTOR_SIM_SLOT_COUNT_MAX + 1];
+    step_t steps[ACTOR_SIM_STEP_COUNT_MAX];
+    uint32_t step_first;
+    uint32_t step_count;
+    uint32_t column_count; /* of each group's table */
+    uint32_t parent_cells;
+    uint32_t *tables; /* [slot_count + 1][group_count][column_count] */
+    uint64_t *cells;  /* [parent_count][parent_cells] */
+};
+
+void
+actor_sim_model_info(const actor_sim_model_t *self, proto_executor_info_t *out)
+{
+    *out = (proto_executor_info_t){
+        .model_name = proto_text("simulated"),
+        .fingerprint = proto_text("model=simulated"),
+        .vocab_size = self->vocab_size,
+        .model_len_max = self->model_len_max,
+        .slot_count = self->slot_count,
+        .step_tokens_max = self->step_tokens_max,
+        .decode_width = 1,
+        .overlap_depth_max = self->overlap,
+        .prefix_granularity = self->page_tokens,
+        .parent_count = self->parent_count,
+        .group_kinds = {self->kinds, self->group_count},
+        .group_granularities = {self->granularities, self->group_count},
+        .group_windows = {self->windows, self->group_count},
+        .group_packings = {self->packings, self->group_count},
+        .page_hash_key = {self->page_hash_key, PROTO_HASH_SIZE_BYTES},
+    };
+}
+
+/* ---- the pure function ----------------------------------------------------------------------- */
+
+static uint64_t
+chain_next(uint64_t before, int32_t token)
+{
+    uint64_t value = (before ^ (uint32_t)token) * 0x9e3779b97f4a7c15u;
+    return value ^ (value >> 29);
+}
+
+/* What a layer of group `g` keeps of a position. */
+static uint64_t
+cell_of(uint64_t chain, uint32_t g)
+{
+    return chain + g * 0xd1b54a32d192ed03u;
+}
+
+/* What a read cell adds to a layer's output. */
+static uint64_t
+weight(uint64_t cell, uint32_t position)
+{
+    uint64_t value = (cell ^ ((uint64_t)position << 40)) * 0x94d049bb133111ebu;
+    return value ^ (value >> 31);
+}
+
+static int32_t
+token_of(const uint64_t *sums, const actor_sim_model_t *model)
+{
+    uint64_t hash = 0;
+    for (uint32_t g = 0; g < model->group_count; g++) {
+        hash = actor_sim_mix(hash + sums[g]);
+    }
+    return (int32_t)((hash >> 20) % model->vocab_size);
+}
+
+static uint32_t
+first_read(const actor_sim_model_t *model, uint32_t g, uint32_t position)
+{
+    bool slides = model->kinds[g] == 1 && position + 1 > model->windows[g];
+    return slides ? position + 1 - model->windows[g] : 0;
+}
+
+void
+actor_sim_sequence_append(actor_sim_sequence_t *self, const actor_sim_model_t *model, int32_t token)
+{
+    require(self->length < ACTOR_SIM_LEN_MAX);
+    uint32_t at = self->length++;
+    self->chain[at] = chain_next(at > 0 ? self->chain[at - 1] : CHAIN_START, token);
+    for (uint32_t g = 0; g < model->group_count; g++) {
+        if (at == 0) {
+            self->sums[g] = 0;
+        }
+        self->sums[g] += weight(cell_of(self->chain[at], g), at);
+        uint32_t first = first_read(model, g, at);
+        if (first > 0) { /* one position has slid out */
+            self->sums[g] -= weight(cell_of(self->chain[first - 1], g), first - 1);
+        }
+    }
+}
+
+int32_t
+actor_sim_sequence_next(const actor_sim_sequence_t *self, const actor_sim_model_t *model)
+{
+    return token_of(self->sums, model);
+}
+
+/* ---- the device ------------------------------------------------------------------------------ */
+
+proto_status_t
+actor_sim_device_new(const actor_sim_model_t *model, actor_sim_device_t **out_p)
+{
+    require(model->slot_count <= ACTOR_SIM_SLOT_COUNT_MAX);
+    require(model->group_count <= ACTOR_SIM_GROUP_COUNT_MAX);
+    actor_sim_device_t *self = calloc(1, sizeof *self);
+    if (self == NULL) {
+        return STATUS_ERR_NO_MEMORY;
+    }
+    self->model = *model;
+    for (uint32_t g = 0; g < model->group_count; g++) {
+        uint32_t columns = model->model_len_max / model->granularities[g] + 2;
+        uint32_t cells = model->granularities[g] * model->packings[g];
+        self->column_count = columns > self->column_count ? columns : self->column_count;
+        self->parent_cells = cells > self->parent_cells ? cells : self->parent_cells;
+    }
+    size_t rows = (size_t)model->slot_count + 1;
+    self->tables = calloc(rows * model->group_count * self->column_count, sizeof *self->tables);
+    self->cells = calloc((size_t)model->parent_count * self->parent_cells, sizeof *self->cells);
+    if (self->tables == NULL || self->cells == NULL) {
+        actor_sim_device_destroy(&self);
+        return STATUS_ERR_NO_MEMORY;
+    }
+    *out_p = self;
+    return STATUS_OK;
+}
+
+void
+actor_sim_device_destroy(actor_sim_device_t **self_p)
+{
+    actor_sim_device_t *self = *self_p;
+    if (self == NULL) {
+        return;
+    }
+    free(self->tables);
+    free(self->cells);
+    free(self);
+    *self_p = NULL;
+}
+
+static uint32_t *
+table_of(actor_sim_device_t *self, uint32_t slot, uint32_t g)
+{
+    return self->tables + ((size_t)slot * self->model.group_count + g) * self->column_count;
+}
+
+/* The first cell of a block. */
+static uint64_t *
+block_cells(actor_sim_device_t *self, uint32_t g, uint32_t block)
+{
+    uint32_t packing = self->model.packings[g];
+    uint32_t parent = block == 0 ? 0 : 1 + (block - 1) / packing;
+    uint32_t within = block == 0 ? 0 : (block - 1) % packing;
+    require(parent < self->model.parent_count);
+    return self->cells + (size_t)parent * self->parent_cells +
+           (size_t)within * self->model.granularities[g];
+}
+
+static uint64_t *
+cell_at(actor_sim_device_t *self, uint32_t slot, uint32_t g, uint32_t position)
+{
+    uint32_t granularity = self->model.granularities[g];
+    uint32_t block = table_of(self, slot, g)[position / granularity];
+    return block_cells(self, g, block) + position % granularity;
+}
+
+void
+actor_sim_device_setup(actor_sim_device_t *self, const proto_slot_setup_t *setup)
+{
+    require(setup->slot >= 1 && setup->slot <= self->model.slot_count);
+    slot_t *slot = &self->slots[setup->slot];
+    memset(slot, 0, sizeof *slot);
+    memset(table_of(self, setup->slot, 0), 0,
+           (size_t)self->model.group_count * self->column_count * sizeof(uint32_t));
+    proto_sampling_t sampling;
+    if (proto_sampling_decode(setup->sampling, &sampling, NULL) == STATUS_OK) {
+        slot->stop_id_count = (uint32_t)(sampling.stop_ids.size_bytes / sizeof(int32_t));
+        require(slot->stop_id_count <= ACTOR_SIM_STOP_ID_COUNT_MAX);
+        if (slot->stop_id_count > 0) {
+            memcpy(slot->stop_ids, sampling.stop_ids.data, sampling.stop_ids.size_bytes);
+        }
+    }
+    slot->length = setup->tokens.count;
+}
+
+static void
+patch_tables(actor_sim_device_t *self, const proto_step_launch_t *launch)
+{
+    const uint32_t *blocks = launch->patch_blocks.data;
+    for (uint32_t i = 0; i < launch->patch_slots.count; i++) {
+        uint32_t g = launch->patch_groups.data[i];
+        uint32_t column = launch->patch_columns.data[i];
+        uint32_t count = launch->patch_counts.data[i];
+        require(launch->patch_slots.data[i] <= self->model.slot_count);
+        require(g < self->model.group_count && column + count <= self->column_count);
+        uint32_t *table = table_of(self, launch->patch_slots.data[i], g);
+        memcpy(table + column, blocks, count * sizeof *table);
+        blocks += count;
+    }
+    for (uint32_t i = 0; i < launch->clear_blocks.count; i++) {
+        uint32_t g = launch->clear_groups.data[i];
+        memset(block_cells(self, g, launch->clear_blocks.data[i]), 0,
+               self->model.granularities[g] * sizeof(uint64_t));
+    }
+}
+
+/* Computes one position: reads the one before, writes its own. */
+static void
+write_position(actor_sim_device_t *self, uint32_t slot, uint32_t position, int32_t token)
+{
+    uint64_t before = position > 0 ? *cell_at(self, slot, 0, position - 1) : CHAIN_START;
+    uint64_t chain = chain_next(before, token);
+    for (uint32_t g = 0; g < self->model.group_count; g++) {
+        *cell_at(self, slot, g, position) = cell_of(chain, g);
+    }
+}
+
+/* The token that follows position `last`, from everything that its layers read. */
+static int32_t
+sample(actor_sim_device_t *self, uint32_t slot, uint32_t last)
+{
+    uint64_t sums[ACTOR_SIM_GROUP_COUNT_MAX] = {0};
+    for (uint32_t g = 0; g < self->model.group_count; g++) {
+        for (uint32_t position = first_read(&self->model, g, last); position <= last; position++) {
+            sums[g] += weight(*cell_at(self, slot, g, position), position);
+        }
+    }
+    return token_of(sums, &self->model);
+}
+
+/* A row's output. */
+static void
+give(actor_sim_device_t *self, step_t *step, uint32_t row, uint32_t slot_index, int32_t token)
+{
+    slot_t *slot = &self->slots[slot_index];
+    slot->input = token;
+    step->tokens[step->done.tokens.count++] = token;
+    step->counts[row] = 1;
+    for (uint32_t i = 0; i < slot->stop_id_count; i++) {
+        if (slot->stop_ids[i] == token) {
+            step->flags[row] |= PROTO_ROW_STOP_TOKEN;
+        }
+    }
+}
+
+/* A forward that went wrong: what it wrote last is garbage, and it says so. */
+static void
+spoil(actor_sim_device_t *self, step_t *step, uint32_t row, uint32_t slot, uint32_t position)
+{
+    for (uint32_t g = 0; g < self->model.group_count; g++) {
+        *cell_at(self, slot, g, position) = 0xbadbadbadbadbadu;
+    }
+    step->flags[row] |= PROTO_ROW_NAN;
+}
+
+static void
+run_extends(actor_sim_device_t *self, step_t *step, const proto_step_launch_t *launch,
+            uint32_t nan_permille, actor_sim_random_t *random)
+{
+    const int32_t *tokens = launch->extend_tokens.data;
+    for (uint32_t row = 0; row < launch->extend_slots.count; row++) {
+        uint32_t slot = launch->extend_slots.data[row];
+        uint32_t begin = launch->extend_begins.data[row];
+        uint32_t end = begin + launch->extend_lengths.data[row];
+        for (uint32_t position = begin; position < end; position++) {
+            write_position(self, slot, position, *tokens++);
+        }
+        bool is_nan = nan_permille > 0 && actor_sim_random_chance(random, nan_permille);
+        if (is_nan) {
+            spoil(self, step, row, slot, end - 1);
+        }
+        if (launch->extend_samples.data[row] != 0) {
+            self->slots[slot].length = end + 1;
+            give(self, step, row, slot, sample(self, slot, end - 1));
+        }
+    }
+}
+
+static void
+run_decodes(actor_sim_device_t *self, step_t *step, const proto_step_launch_t *launch,
+            uint32_t nan_permille, actor_sim_random_t *random)
+{
+    for (uint32_t i = 0; i < launch->decode_slots.count; i++) {
+        uint32_t row = launch->extend_slots.count + i;
+        uint32_t slot = launch->decode_slots.data[i];
+        uint32_t position = self->slots[slot].length - 1;
+        write_position(self, slot, position, self->slots[slot].input);
+        if (nan_permille > 0 && actor_sim_random_chance(random, nan_permille)) {
+            spoil(self, step, row, slot, position);
+        }
+        self->slots[slot].length++;
+        give(self, step, row, slot, sample(self, slot, position));
+    }
+}
+
+bool
+actor_sim_device_launch(actor_sim_device_t *self, const proto_step_launch_t *launch,
+                        uint32_t nan_permille, actor_sim_random_t *random)
+{
+    if (self->step_count == ACTOR_SIM_STEP_COUNT_MAX) {
+        return false;
+    }
+    step_t *step = &self->steps[(self->step_first + self->step_count) % ACTOR_SIM_STEP_COUNT_MAX];
+    uint32_t extends = launch->extend_slots.count;
+    uint32_t rows = extends + launch->decode_slots.count;
+    require(rows <= self->model.slot_count);
+    memset(step->counts, 0, sizeof step->counts);
+    memset(step->flags, 0, sizeof step->flags);
+    uint32_t mode = rows == 0                         ? PROTO_STEP_IDLE
+                    : launch->decode_slots.count == 0 ? PROTO_STEP_EXTEND
+                    : extends == 0                    ? PROTO_STEP_DECODE_EAGER
+                                                      : PROTO_STEP_MIXED;
+    step->done = (proto_step_done_t){.step = launch->step,
+                                     .mode = mode,
+                                     .token_counts = {step->counts, rows},
+                                     .row_flags = {step->flags, rows},
+                                     .tokens = {step->tokens, 0},
+                                     .logprob_widths = {step->widths, rows}};
+    patch_tables(self, launch);
+    run_extends(self, step, launch, nan_permille, random);
+    run_decodes(self, step, launch, nan_permille, random);
+    self->step_count++;
+    return true;
+}
+
+bool
+actor_sim_device_collect(actor_sim_device_t *self, proto_step_done_t *out)
+{
+    if (self->step_count == 0) {
+        return false;
+    }
+    *out = self->steps[self->step_first].done;
+    self->step_first = (self->step_first + 1) % ACTOR_SIM_STEP_COUNT_MAX;
+    self->step_count--;
+    return true;
+}
+
+void
+actor_sim_device_reset(actor_sim_device_t *self)
+{
+    self->step_count = 0;
+    memset(self->slots, 0, sizeof self->slots);
+}
+
+uint32_t
+actor_sim_device_step_count(const actor_sim_device_t *self)
+{
+    return self->step_count;
+}
