@@ -8,7 +8,7 @@
  *   sched_pages.c    publication, windows
  *   sched_advance.c  what results, refusals and the time change
  *   sched_check.c    invariants, and "why is it waiting?"
- *   sched_save.c     the state as bytes    sched_restore.c  and back
+ *   sched_save.c     the state as bytes    sched_restore*.c  and back
  *
  * Long because it is the one picture of the core's state.
  *
