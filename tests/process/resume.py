@@ -1,0 +1,211 @@
+"""Kills the scheduler while requests are open: the client must see nothing of it.
+
+The gateway's history is the only truth: what is open goes on with the next scheduler, so each answer
+is, token for token, that of an undisturbed run; usage included.  No error event, no hole, no double.
+"""
+import threading
+
+from system import System, check, main, wait_for
+
+SMALL = ("--max-model-len", "512", "--max-num-seqs", "8", "--enable-fault-injection",
+         "--restart-intensity", "1000")
+PROMPT = "The quick brown fox"
+
+GREEDY = {"max_tokens": 120, "ignore_eos": True}
+CASES = {
+    "greedy": GREEDY,
+    "seeded": {**GREEDY, "temperature": 0.9, "top_p": 0.95, "seed": 7},
+    "penalties": {**GREEDY, "temperature": 0.8, "seed": 3, "presence_penalty": 0.6,
+                  "frequency_penalty": 0.4, "repetition_penalty": 1.1},
+    "min tokens": {"max_tokens": 120, "temperature": 1.3, "seed": 5, "min_tokens": 60},
+    "logprobs": {**GREEDY, "max_tokens": 80, "logprobs": 3},
+    "n": {**GREEDY, "max_tokens": 80, "n": 2, "temperature": 0.9, "seed": 11},
+    "stop": {**GREEDY, "temperature": 0.7, "seed": 2, "stop": ["\n\n", " never matches "]},
+}
+
+
+def whole(events):
+    """What a streamed answer amounts to: for each choice text, log-probabilities and reason; usage."""
+    choices, usage = {}, None
+    for event in events:
+        for part in event.get("choices", []):
+            choice = choices.setdefault(part["index"], {"text": "", "logprobs": [], "reason": None})
+            choice["text"] += part.get("text") or ""
+            probs = part.get("logprobs")
+            if probs:
+                choice["logprobs"] += list(zip(probs["tokens"], probs["token_logprobs"],
+                                               probs["text_offset"]))
+            choice["reason"] = part.get("finish_reason") or choice["reason"]
+        usage = event.get("usage") or usage
+    usage = {key: usage[key] for key in ("prompt_tokens", "completion_tokens", "total_tokens")}
+    return {"choices": [choices[at] for at in sorted(choices)], "usage": usage}
+
+
+def stream(node, fields, on_event=None):
+    fields = {"stream_options": {"include_usage": True}, "prompt": PROMPT, **fields}
+    prompt = fields.pop("prompt")
+    events, ended = node.stream(prompt, on_event, **fields)
+    check(ended == "done", f"the stream ended as {ended}: {events[-1:]}")
+    check(not any("error" in event for event in events), "an error event came")
+    return whole(events)
+
+
+def kill_scheduler(node):
+    """Kills it and waits until its successor is there."""
+    before = node.kill("scheduler")
+    wait_for("a new scheduler", 20, lambda: node.pids().get("scheduler") not in (None, before))
+
+
+def same(what, got, wanted):
+    if got != wanted:
+        for at, (a, b) in enumerate(zip(got["choices"], wanted["choices"])):
+            for key in a:
+                check(a[key] == b[key], f"{what}: {key} of choice {at} is {a[key]!r}, "
+                                        f"undisturbed {b[key]!r}")
+        check(False, f"{what}: {got} instead of {wanted}")
+
+
+def at_once(work):
+    """Runs functions side by side; passes on what fails."""
+    failures, threads = [], []
+
+    def run(function):
+        try:
+            function()
+        except Exception as failure:  # told below, in the test's own thread
+            failures.append(failure)
+
+    for function in work:
+        threads.append(threading.Thread(target=run, args=(function,)))
+        threads[-1].start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]
+
+
+def a_killed_scheduler_changes_no_answer():
+    """All kinds of requests side by side, all of them in mid-stream when it dies."""
+    with System(*SMALL) as node:
+        node.wait_ready()
+        wanted = {name: stream(node, fields) for name, fields in CASES.items()}
+        begun, killed, got = {}, threading.Event(), {}
+
+        def follow(name):
+            def on_event(events):
+                begun[name] = len(events)
+                if len(begun) == len(CASES) and not killed.is_set():
+                    killed.set()
+                    kill_scheduler(node)
+            got[name] = stream(node, CASES[name], on_event)
+
+        at_once([lambda n=name: follow(n) for name in CASES])
+        check(killed.is_set(), "they were never all in mid-stream")
+        for name in CASES:
+            same(name, got[name], wanted[name])
+        resumed = node.metric("onepath_resumed_requests_total")
+        check(resumed >= len(CASES) - 1, f"only {resumed} choices were resumed")
+        check(node.metric("onepath_choices_open") == 0, "a choice is left open")
+        check(node.metric("onepath_history_used_bytes") == 0, "history is left behind")
+        check(node.stop() == 0, "exit code after an asked stop")
+
+
+def three_kills_in_a_row():
+    """The second and third while the answer of the one before has only just begun, or not even."""
+    with System(*SMALL) as node:
+        node.wait_ready()
+        for name in ("penalties", "n"):
+            wanted = stream(node, CASES[name])
+            left = [4, 5, 40]
+
+            def on_event(events):
+                if left and len(events) >= left[0]:
+                    left.pop(0)
+                    kill_scheduler(node)
+
+            same(name, stream(node, CASES[name], on_event), wanted)
+            check(not left, f"{name}: the answer was over before the last kill")
+        check(node.stop() == 0, "exit code after an asked stop")
+
+
+def hit_at_a_point(point, fields, options=(), actor="scheduler"):
+    """A node with one named fault on the way of its first request; the same request afterwards is
+    the undisturbed run.  Returns how often something was submitted again."""
+    with System(*SMALL, *options, "--fault", f"{actor}/{point}") as node:
+        node.wait_ready()
+        first = node.pids()[actor]
+        got = stream(node, fields)
+        check((node.pids().get(actor) != first) == (":kill:" in point), f"{point}: never reached")
+        node.wait_ready()
+        resumed = node.metric("onepath_resumed_requests_total")
+        same(point, got, stream(node, fields))
+        return resumed
+
+
+def killed_during_the_prefill():
+    words = " ".join(f"word{at}" for at in range(110))
+    fields = {**CASES["seeded"], "prompt": words, "max_tokens": 20}
+    for point in ("shell.after_receive.SUBMIT:kill:1", "shell.before_send.PLAN:kill:3"):
+        resumed = hit_at_a_point(point, fields, ("--max-num-batched-tokens", "64"))
+        check(resumed == 1, f"{point}: {resumed} requests were resumed")
+
+
+def killed_between_the_last_token_and_its_end():
+    """The tokens came, the word that they were the last did not: nothing may be added."""
+    with System(*SMALL) as node:
+        node.wait_ready()
+        answer = node.complete(PROMPT, max_tokens=24, ignore_eos=True, logprobs=0,
+                               return_tokens_as_token_ids=True)
+    ids = [int(name.split(":")[1]) for name in answer["choices"][0]["logprobs"]["tokens"]]
+    last = next(at for at in range(6, 24) if ids[at] not in ids[:at])
+    for name, fields in (("length", {"max_tokens": 12, "ignore_eos": True}),
+                         ("stop token", {"max_tokens": 40, "stop_token_ids": [ids[last]]})):
+        hit_at_a_point("shell.before_send.FINISHED:kill:1", fields)
+        resumed = hit_at_a_point("shell.before_send.FINISHED:drop:1", fields)
+        check(resumed == 0, f"{name}: it was whole, and was submitted again")
+
+
+def lost_messages_are_made_good():
+    """A message that never arrives ends the link; the scheduler lives, and takes its request again."""
+    for actor, point in (("scheduler", "shell.before_send.TOKENS:drop:5"),
+                         ("gateway", "shell.before_send.SUBMIT:drop:1")):
+        resumed = hit_at_a_point(point, {**CASES["logprobs"], "max_tokens": 24}, (), actor)
+        check(resumed == 1, f"{point}: {resumed} requests were resumed")
+
+
+def killed_while_others_wait():
+    """One slot: what waits in the scheduler's queue, and what comes while there is none, is served."""
+    with System("--max-model-len", "512", "--max-num-seqs", "1", "--restart-intensity", "1000") as node:
+        node.wait_ready()
+        prompts = [f"{PROMPT} number {at} ran" for at in range(4)]
+        ask = lambda prompt: node.complete(prompt, max_tokens=20, ignore_eos=True)
+        wanted = [ask(prompt)["choices"][0]["text"] for prompt in prompts]
+        long = stream(node, GREEDY)
+        got, killed = [None] * len(prompts), threading.Event()
+
+        def queued(at):
+            got[at] = ask(prompts[at])
+
+        def late(at):
+            check(killed.wait(30), "nothing was killed")
+            got[at] = ask(prompts[at])
+
+        def running():
+            def on_event(events):
+                if len(events) >= 4 and not killed.is_set() \
+                        and node.metric("onepath_num_requests_waiting") >= 2:
+                    node.kill("scheduler")
+                    killed.set()
+            same("the running one", stream(node, GREEDY, on_event), long)
+
+        at_once([running, lambda: queued(0), lambda: queued(1), lambda: late(2), lambda: late(3)])
+        for at, answer in enumerate(got):
+            check(answer["choices"][0]["text"] == wanted[at], f"{prompts[at]}: {answer}, {wanted[at]}")
+            check(answer["usage"]["completion_tokens"] == 20, f"usage is {answer['usage']}")
+        check(node.stop() == 0, "exit code after an asked stop")
+
+
+if __name__ == "__main__":
+    main([a_killed_scheduler_changes_no_answer, three_kills_in_a_row, killed_during_the_prefill,
+          killed_between_the_last_token_and_its_end, lost_messages_are_made_good,
+          killed_while_others_wait])
