@@ -72,4 +72,22 @@ actor_arrival_check_sequence(uint64_t *sequence_in, uint64_t *unread_count, uint
     return ACTOR_ARRIVAL_NEXT;
 }
 
+/* Whether a NAK from a peer ends the link.  STALE: it does not know this link.  A message that the
+ * peer's link could not read (cause 0: no core of its saw it) never took effect, and it may be the
+ * very one that both ends now wait for, as after a gap.  A core's own NAK is for our core's logic.
+ */
+static inline bool
+actor_arrival_nak_ends_link(const proto_header_t *header, const proto_nak_t *nak)
+{
+    if (nak->status == STATUS_ERR_STALE) {
+        return true;
+    }
+    bool unread = header->cause == 0 &&
+                  (nak->status == STATUS_ERR_MALFORMED || nak->status == STATUS_ERR_TOO_LARGE);
+    bool telemetry = nak->kind == PROTO_KIND_HEARTBEAT || nak->kind == PROTO_KIND_STATS ||
+                     nak->kind == PROTO_KIND_LOAD || nak->kind == PROTO_KIND_BYE ||
+                     nak->kind == PROTO_KIND_NAK;
+    return unread && !telemetry;
+}
+
 #endif

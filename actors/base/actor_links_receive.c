@@ -163,8 +163,11 @@ receive_own(actor_links_t *self, uint32_t peer, const proto_header_t *header)
                                                  proto_status_name((proto_status_t)nak->status)),
                                    actor_log_text("detail", nak->detail)),
                   "%s refused a message", remote->name);
-        if (nak->status == STATUS_ERR_STALE) {
-            actor_links_fail(self, peer, "it does not know this link any more");
+        if (actor_arrival_nak_ends_link(header, nak)) {
+            bool stale = nak->status == STATUS_ERR_STALE;
+            actor_links_fail(self, peer,
+                             stale ? "it does not know this link any more"
+                                   : "it could not read a message of ours");
         }
         return true;
     }
@@ -209,6 +212,10 @@ receive_message(actor_links_t *self, const arrival_t *in)
         proto_body_decode(in->header.kind, in->body, in->blob, &self->body, &error);
     if (status != STATUS_OK) {
         refuse_arrival(self, in, status, error.detail);
+        if (in->header.kind == PROTO_KIND_NAK) {
+            /* Something of ours was refused, and we shall never know what. */
+            actor_links_fail(self, in->peer, "its NAK cannot be read");
+        }
         return;
     }
     if (ACTOR_FAULT_KIND("shell.after_receive", in->header.kind) ||

@@ -374,8 +374,10 @@ refuse(actor_sim_t *self, actor_sim_connection_t *connection, uint32_t own,
 
 /* The shell's own kinds; true if there is nothing left for the core. */
 static bool
-receive_own(actor_sim_t *self, actor_sim_connection_t *connection, uint32_t own, proto_kind_t kind)
+receive_own(actor_sim_t *self, actor_sim_connection_t *connection, uint32_t own,
+            const proto_header_t *header)
 {
+    proto_kind_t kind = header->kind;
     if (kind == PROTO_KIND_HEARTBEAT) {
         return true;
     }
@@ -384,7 +386,7 @@ receive_own(actor_sim_t *self, actor_sim_connection_t *connection, uint32_t own,
         return true;
     }
     if (kind == PROTO_KIND_NAK) {
-        if (self->body.nak.status == STATUS_ERR_STALE) {
+        if (actor_arrival_nak_ends_link(header, &self->body.nak)) {
             fail_side(self, connection, own);
         }
         return true;
@@ -438,9 +440,12 @@ receive(actor_sim_t *self, actor_sim_message_t *message, actor_sim_connection_t 
     status = proto_body_decode(header.kind, body, blob, &self->body, &error);
     if (status != STATUS_OK) {
         refuse(self, connection, own, &header, status, error.detail);
+        if (header.kind == PROTO_KIND_NAK) {
+            fail_side(self, connection, own);
+        }
         return;
     }
-    if (receive_own(self, connection, own, header.kind)) {
+    if (receive_own(self, connection, own, &header)) {
         return;
     }
     if (message->sender_epoch != epoch) {

@@ -335,10 +335,21 @@ actor_sim_is_quiet(actor_sim_t *self)
     if (self->open_count > 0 || scheduler == NULL || executor == NULL) {
         return false;
     }
+    for (uint32_t i = 0; i < ACTOR_SIM_ACTOR_COUNT_MAX; i++) {
+        const actor_sim_actor_t *actor = &self->actors[i];
+        if (actor->alive && (self->members[actor->member].actor != i || actor->draining)) {
+            return false; /* a predecessor still runs, or one is about to end */
+        }
+    }
     for (uint32_t i = 0; i < self->config.gateway_count; i++) {
         const actor_sim_actor_t *gateway =
             actor_sim_member_actor(self, ACTOR_SIM_MEMBER_GATEWAY + i);
         if (gateway == NULL || !actor_gateway_core_state(gateway->core).ready) {
+            return false;
+        }
+    }
+    for (uint32_t i = 0; i < self->member_count; i++) {
+        if (self->members[i].starting) {
             return false;
         }
     }

@@ -348,6 +348,37 @@ START_TEST(gaps_end_the_link_and_duplicates_are_dropped)
 }
 END_TEST
 
+/* A message of ours that the peer's link could not read never took effect, and both ends may wait
+ * for what it would have brought: the link begins anew.  Numbers that the peer does not know, its
+ * telemetry, and what its core refuses are no such case. */
+START_TEST(nak_of_an_unread_message_ends_the_link)
+{
+    start("", 0);
+    test_raw_t raw;
+    test_raw_open(&raw, endpoint, "executor-0", 1, "1");
+    test_raw_handshake(&raw, PROTO_ROLE_EXECUTOR);
+    proto_body_t finish = {.finish = {.token_index = 3}};
+    proto_body_t body = {.nak = {.sequence = 1,
+                                 .kind = PROTO_KIND_PLAN,
+                                 .status = STATUS_ERR_UNSUPPORTED,
+                                 .detail = proto_text("not known")}};
+    test_raw_send(&raw, PROTO_KIND_NAK, 1, 0, &body);
+    body.nak.status = STATUS_ERR_MALFORMED;
+    body.nak.kind = PROTO_KIND_HEARTBEAT;
+    test_raw_send(&raw, PROTO_KIND_NAK, 2, 0, &body);
+    test_raw_send(&raw, PROTO_KIND_FINISH, 3, 1, &finish);
+    TEST_PUMP_UNTIL(test_core_count(&core, PROTO_KIND_FINISH) == 1, 2000);
+    ck_assert_uint_eq(test_core_count(&core, PROTO_KIND_PEER_DOWN), 0);
+    body.nak.kind = PROTO_KIND_PLAN;
+    test_raw_send(&raw, PROTO_KIND_NAK, 4, 0, &body);
+    TEST_PUMP_UNTIL(test_core_count(&core, PROTO_KIND_PEER_DOWN) == 1, 2000);
+    ck_assert_msg(strstr(test_core_last(&core, PROTO_KIND_PEER_DOWN)->detail, "could not read"),
+                  "%s", test_core_last(&core, PROTO_KIND_PEER_DOWN)->detail);
+    test_raw_close(&raw);
+    end();
+}
+END_TEST
+
 /* A newer incarnation replaces the older one; the older one is refused from then on. */
 START_TEST(newer_epoch_replaces_the_older)
 {
@@ -641,6 +672,7 @@ main(void)
     tcase_add_test(test, stop_from_a_peer_is_refused);
     tcase_add_test(test, too_many_and_too_large_parts_are_refused);
     tcase_add_test(test, gaps_end_the_link_and_duplicates_are_dropped);
+    tcase_add_test(test, nak_of_an_unread_message_ends_the_link);
     tcase_add_test(test, newer_epoch_replaces_the_older);
     tcase_add_test(test, old_epoch_in_a_header_is_refused);
     tcase_add_test(test, impostor_reads_nothing);
