@@ -163,14 +163,15 @@ actor_gateway_on_tokens(actor_gateway_core_t *self, const actor_input_t *input,
     }
 }
 
-/* A queue that is full for the moment, to a choice that was promised an answer already. */
+/* A queue that is full for the moment, to a choice that was promised an answer already.  One that
+ * ran since it was submitted cannot be refused any more. */
 static bool
 is_to_be_tried_again(const actor_gateway_choice_t *choice, const proto_finished_t *finished,
                      uint64_t now_ns)
 {
     return finished->reason == PROTO_FINISH_REFUSED && finished->retry_after_ms > 0 &&
            finished->status != STATUS_ERR_DEADLINE && choice->was_waiting && choice->is_kept &&
-           now_ns < choice->wait_until_ns;
+           choice->attempt_count > 0 && now_ns < choice->wait_until_ns;
 }
 
 void
@@ -188,7 +189,7 @@ actor_gateway_on_finished(actor_gateway_core_t *self, const actor_input_t *input
     if (choice->stop_reason == PROTO_FINISH_NONE &&
         is_to_be_tried_again(choice, finished, input->now_ns)) {
         actor_gateway_table_begin(self->choices, choice);
-        choice->attempt_count -= choice->attempt_count > 0 ? 1 : 0; /* that scheduler lives */
+        choice->attempt_count--; /* that scheduler lives */
         actor_gateway_table_end(self->choices, choice);
         actor_gateway_wait(self, choice, choice->wait_until_ns, input->now_ns + RETRY_NS);
         return;
