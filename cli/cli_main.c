@@ -15,6 +15,8 @@ static const struct {
     {"demo", cli_demo, "start a node, ask it one question, show what each actor did"},
     {"log", cli_log, "list and show recorded messages"},
     {"scheduler", cli_scheduler, "attach another scheduler to a running node, and go back"},
+    {"sim", cli_sim, "run a whole node in one thread, with faults, from one seed"},
+    {"conform", cli_conform, "check a scheduler against every rule of the protocol"},
     {"actor", cli_actor, "run one actor (what `serve` starts)"},
     {"protocol", cli_protocol, "the messages, also as JSON for other languages"},
 };

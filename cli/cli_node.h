@@ -94,8 +94,10 @@ int cli_serve(int argc, char **argv);
 int cli_demo(int argc, char **argv);
 int cli_actor(int argc, char **argv);
 int cli_log(int argc, char **argv);
+int cli_sim(int argc, char **argv);
 int cli_scheduler(int argc, char **argv);
 int cli_protocol(int argc, char **argv);
+int cli_conform(int argc, char **argv);
 
 enum {
     CLI_EXIT_OK = 0,
