@@ -73,6 +73,9 @@ add_chunk(sched_core_t *self, uint32_t slot, bool *incomplete)
     const sched_span_t *span = &self->spans[slot];
     uint32_t length = span->prefill_end - row->planned;
     uint32_t budget = self->step_tokens_max - plan->token_count;
+#if ONEPATH_MUTANT == 9
+    budget -= budget > 1 ? 1 : 0;
+#endif
     length = length < budget ? length : budget;
     /* Only groups that slide grow here; when they are short, a smaller chunk may do. */
     while (length > 0 && row->planned + length > row->covered &&

@@ -33,7 +33,9 @@
  *   2  a result is applied twice                                     sched_advance.c
  *   3  an actor accepts what an old epoch says                       actors/base
  *   4  a plan is applied by half: a refused one leaves its patches,
- *      a good one releases half of its slots                         actors/executor */
+ *      a good one releases half of its slots                         actors/executor
+ *   9  a prompt that does not fit a step is cut one token early      sched_batch.c
+ *      (for `log replay` and `log bisect`: valid plans, but not the recorded ones) */
 
 enum {
     SCHED_OWNED_MAX = 64, /* pieces of memory of an executor */
