@@ -42,6 +42,12 @@ set_group(sched_core_t *self, const proto_executor_info_t *info, uint32_t g, pro
         return refuse_info(error, STATUS_ERR_CONFIG, "cache group %u: packing %u is not 1..%d", g,
                            group->packing, SCHED_PACKING_MAX);
     }
+    uint64_t blocks = 1 + (uint64_t)(self->parent_count - 1) * group->packing;
+    if (blocks > PROTO_BLOCKS_MAX) {
+        return refuse_info(error, STATUS_ERR_UNSUPPORTED,
+                           "cache group %u: %llu blocks, the limit is %d", g,
+                           (unsigned long long)blocks, PROTO_BLOCKS_MAX);
+    }
     if (group->kind == 1 && group->window == 0) {
         return refuse_info(error, STATUS_ERR_CONFIG, "cache group %u: a window of 0 tokens", g);
     }

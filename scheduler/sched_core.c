@@ -438,6 +438,12 @@ prompt_length_max_of(const sched_core_t *self)
     return low;
 }
 
+const sched_core_options_t *
+sched_core_options(const sched_core_t *self)
+{
+    return &self->options;
+}
+
 void
 sched_core_figures(const sched_core_t *self, sched_figures_t *out)
 {

@@ -249,6 +249,9 @@ typedef struct {
     uint64_t generation_tokens;
 } sched_figures_t;
 
+/* The options in use, defaults filled in; lent. */
+const sched_core_options_t *sched_core_options(const sched_core_t *self);
+
 void sched_core_figures(const sched_core_t *self, sched_figures_t *out);
 
 /* The oldest step in flight: its number, when it was planned, and the time that its tokens should
@@ -270,6 +273,7 @@ typedef struct {
     uint64_t request;
     uint64_t tag;
     uint32_t owner;
+    uint32_t prompt_length;
     bool admitted;            /* false: its admission, or its end, will name the tag */
     bool waits;               /* its page hashes are to be lent as at submit */
     size_t hashes_size_bytes; /* how many of them; 0 = none */

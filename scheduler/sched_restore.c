@@ -9,6 +9,9 @@
 /* More than any executor needs; so a few bytes cannot ask for all the memory there is. */
 static const uint64_t MEMORY_MAX_BYTES = UINT64_C(16) << 30;
 
+/* What FINISHED can carry. */
+enum { STATUS_MAX = 1000, RETRY_AFTER_MAX_MS = 600000 };
+
 const char *
 sched_code_find(const char *text, size_t size_bytes)
 {
@@ -112,8 +115,12 @@ load_entry(proto_unpack_t *in, sched_entry_t *entry)
     sched_expect(in, entry->code != NULL && entry->state < SCHED_STATE_COUNT &&
                          entry->prompt_length > 0 && entry->generation_max > 0 &&
                          entry->emitted < entry->prompt_length &&
-                         entry->page_count <= entry->prompt_length && runs == (entry->slot != 0) &&
-                         (!runs || entry->admitted) && status >= INT32_MIN && status <= INT32_MAX &&
+                         entry->page_count <= entry->prompt_length &&
+                   (uint64_t)entry->prompt_length + entry->generation_max <= PROTO_TOKENS_MAX &&
+                   entry->cached_count <= entry->prompt_length &&
+                   entry->generated_count <= entry->generation_max &&
+                   entry->retry_after_ms <= RETRY_AFTER_MAX_MS && runs == (entry->slot != 0) &&
+                         (!runs || entry->admitted) && status >= -STATUS_MAX && status <= STATUS_MAX &&
                          entry->reason <= PROTO_FINISH_REFUSED &&
                          (entry->state != SCHED_STATE_SUBMITTED || !entry->admitted));
     entry->status = (proto_status_t)status;
@@ -131,6 +138,7 @@ ask(sched_entry_t *entry, sched_restored_fn restored, void *context)
         .request = entry->request,
         .tag = entry->tag,
         .owner = entry->owner,
+        .prompt_length = entry->prompt_length,
         .admitted = entry->admitted,
         .waits = waits,
         .hashes_size_bytes = waits ? (size_t)entry->page_count * PROTO_HASH_SIZE_BYTES : 0,
@@ -316,6 +324,9 @@ load_executor(sched_core_t *self, proto_unpack_t *in, proto_error_t *error)
 static bool
 entries_agree(const sched_core_t *self)
 {
+    if (self->waiting.count > self->options.queue_len_max) {
+        return false;
+    }
     for (uint32_t i = 0; i < self->entry_count; i++) {
         const sched_entry_t *entry = &self->entries[i];
         if (!entry->in_use || entry->state != SCHED_STATE_SUBMITTED) {

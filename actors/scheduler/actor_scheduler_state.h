@@ -1,9 +1,16 @@
-/* actor_scheduler_state.h - the insides of the scheduler's core, shared by its own files only. */
+/* actor_scheduler_state.h - the insides of the scheduler's core, shared by its own files only.
+ *
+ * actor_scheduler_core.c      links, time, which message goes where
+ * actor_scheduler_gateway.c   submits, finishes, ends, MODEL_INFO, LOAD
+ * actor_scheduler_executor.c  the executor comes, goes, gets plans, refuses some
+ * actor_scheduler_result.c    results of steps
+ * actor_scheduler_save.c      the state as bytes, and back */
 #ifndef ACTOR_SCHEDULER_STATE_H
 #define ACTOR_SCHEDULER_STATE_H
 
 #include "actor_scheduler_core.h"
 #include "actor_scheduler_store.h"
+#include "proto_require.h"
 
 enum {
     SCHEDULER_FINISHED_MAX = 128, /* ends passed on in one step; the rest follows at once */
@@ -57,5 +64,61 @@ struct actor_scheduler_core {
     uint64_t ignored_count;
     proto_stats_t stats;
 };
+
+/* ---- actor_scheduler_gateway.c --------------------------------------------------------------- */
+
+/* The owner of a request is a peer and which of its incarnations. */
+uint32_t actor_scheduler_owner(const actor_scheduler_core_t *self, uint32_t peer);
+bool actor_scheduler_owner_is_there(const actor_scheduler_core_t *self, uint32_t owner);
+/* MODEL_INFO to one gateway, or to all. */
+void actor_scheduler_tell_gateway(actor_scheduler_core_t *self, uint32_t peer,
+                                  actor_outbox_t *outbox);
+void actor_scheduler_tell_gateways(actor_scheduler_core_t *self, actor_outbox_t *outbox);
+/* At most one LOAD in an interval, and none when nothing happened. */
+void actor_scheduler_send_load(actor_scheduler_core_t *self, uint64_t now_ns,
+                               actor_outbox_t *outbox);
+/* Passes ends on; when there are many, the rest follows with a TIMER input of its own. */
+void actor_scheduler_pass_finished(actor_scheduler_core_t *self, actor_outbox_t *outbox);
+/* Handles a SUBMIT, a FINISH. */
+void actor_scheduler_submit(actor_scheduler_core_t *self, const actor_input_t *input,
+                            actor_outbox_t *outbox);
+void actor_scheduler_finish(actor_scheduler_core_t *self, const actor_input_t *input);
+
+/* ---- actor_scheduler_executor.c -------------------------------------------------------------- */
+
+bool actor_scheduler_is_executor(const actor_scheduler_core_t *self, actor_peer_t peer);
+/* Every plan that can be made now, with its admissions. */
+void actor_scheduler_send_plans(actor_scheduler_core_t *self, uint64_t now_ns,
+                                actor_outbox_t *outbox);
+void actor_scheduler_count_busy(actor_scheduler_core_t *self, uint64_t now_ns);
+/* Every request ends with `code`. */
+void actor_scheduler_lose_executor(actor_scheduler_core_t *self, const char *code,
+                                   actor_outbox_t *outbox);
+/* The executor broke the protocol: its requests end, it starts over with nothing.  When that
+ * happens again and again without a good step between, it is left alone. */
+void actor_scheduler_executor_fault(actor_scheduler_core_t *self, const actor_input_t *input,
+                                    const char *detail, actor_outbox_t *outbox);
+/* Handles an EXECUTOR_INFO, a PLAN_REFUSED, a NAK. */
+void actor_scheduler_executor_info(actor_scheduler_core_t *self, const actor_input_t *input,
+                                   actor_outbox_t *outbox);
+void actor_scheduler_plan_refused(actor_scheduler_core_t *self, const actor_input_t *input,
+                                  actor_outbox_t *outbox);
+void actor_scheduler_nak(actor_scheduler_core_t *self, const actor_input_t *input,
+                         actor_outbox_t *outbox);
+
+/* ---- actor_scheduler_result.c ---------------------------------------------------------------- */
+
+/* Handles a STEP_RESULT. */
+void actor_scheduler_step_result(actor_scheduler_core_t *self, const actor_input_t *input,
+                                 actor_outbox_t *outbox);
+
+/* ---- actor_scheduler_save.c ------------------------------------------------------------------ */
+
+void actor_scheduler_save(const void *core, proto_pack_t *state, proto_pack_t *secret);
+
+/* ---- actor_scheduler_core.c ------------------------------------------------------------------ */
+
+/* What the library is made with. */
+sched_core_options_t actor_scheduler_library_options(const actor_scheduler_core_options_t *options);
 
 #endif

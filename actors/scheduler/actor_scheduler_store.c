@@ -8,6 +8,8 @@
 #define NONE UINT32_MAX /* no unit */
 
 enum {
+    SAMPLING_SIZE_MAX = 16384, /* bytes; the limit of SUBMIT.sampling */
+    HASHES_SIZE_MAX = PROTO_PAGES_MAX * PROTO_HASH_SIZE_BYTES,
     UNIT_SHIFT = 10, /* the smallest stretch: 1 KiB */
     ORDERS_MAX = 32,
     SIZE_MIN_BYTES = 65536,
@@ -24,8 +26,9 @@ typedef struct {
     uint32_t previous;
     uint32_t next;
     uint8_t order;
-    bool is_free; /* it begins a free stretch of `order` */
-    bool is_used; /* it begins a stretch in use */
+    bool is_free;    /* it begins a free stretch of `order` */
+    bool is_used;    /* it begins a stretch in use */
+    bool is_claimed; /* after a load: somebody owns it */
 } unit_t;
 
 struct actor_scheduler_store {
@@ -134,6 +137,16 @@ layout_of(const head_t *head)
     return layout;
 }
 
+static uint32_t
+order_of(size_t size_bytes)
+{
+    uint32_t order = 0;
+    while ((size_t)1 << (order + UNIT_SHIFT) < size_bytes) {
+        order++;
+    }
+    return order;
+}
+
 /* A stretch of exactly 2^order units, split off a larger one if need be; NONE if there is none. */
 static uint32_t
 acquire(actor_scheduler_store_t *self, uint32_t order)
@@ -172,10 +185,7 @@ actor_scheduler_store_put(actor_scheduler_store_t *self, const actor_scheduler_c
                    .sampling_size = content->sampling.count,
                    .hashes_size = content->page_hashes.size_bytes};
     layout_t layout = layout_of(&head);
-    uint32_t order = 0;
-    while ((size_t)1 << (order + UNIT_SHIFT) < layout.size) {
-        order++;
-    }
+    uint32_t order = order_of(layout.size);
     if (order > self->order_max) {
         return STATUS_ERR_TOO_LARGE;
     }
@@ -228,6 +238,169 @@ actor_scheduler_store_drop(actor_scheduler_store_t *self, actor_scheduler_parcel
     }
     push(self, at, order);
 }
+
+/* ---- saving ---------------------------------------------------------------------------------- */
+
+static actor_scheduler_content_t
+content_at(const actor_scheduler_store_t *self, uint32_t at)
+{
+    return actor_scheduler_store_get(self, (actor_scheduler_parcel_t){at + 1});
+}
+
+void
+actor_scheduler_store_save(const actor_scheduler_store_t *self, proto_pack_t *state,
+                           proto_pack_t *secret)
+{
+    uint32_t used = 0;
+    for (uint32_t at = 0; at < self->unit_count; at += 1u << self->units[at].order) {
+        used += self->units[at].is_used ? 1 : 0;
+    }
+    proto_pack_u32(state, used);
+    for (uint32_t at = 0; at < self->unit_count; at += 1u << self->units[at].order) {
+        if (!self->units[at].is_used) {
+            continue;
+        }
+        actor_scheduler_content_t content = content_at(self, at);
+        proto_pack_u32(state, at);
+        proto_pack_u32(state, content.tokens.count);
+        proto_pack_u32(state, content.sampling.count);
+        proto_pack_bytes(state, content.page_hashes.data, content.page_hashes.size_bytes);
+        for (uint32_t i = 0; i < content.tokens.count; i++) {
+            proto_pack_u32(secret, (uint32_t)content.tokens.data[i]);
+        }
+        proto_pack_raw(secret, content.sampling.data, content.sampling.count);
+    }
+    /* In the order of the lists: it decides where the next stretch is taken from. */
+    for (uint32_t order = 0; order <= self->order_max; order++) {
+        uint32_t count = 0;
+        for (uint32_t at = self->free_heads[order]; at != NONE; at = self->units[at].next) {
+            count++;
+        }
+        proto_pack_u32(state, count);
+        for (uint32_t at = self->free_heads[order]; at != NONE; at = self->units[at].next) {
+            proto_pack_u32(state, at);
+        }
+    }
+}
+
+/* Marks `at` as the begin of a stretch of `order`; false if it cannot be one. */
+static bool
+place(actor_scheduler_store_t *self, uint32_t at, uint32_t order, bool is_free)
+{
+    unit_t *unit = &self->units[at];
+    if (order > self->order_max || at % (1u << order) != 0 || unit->is_free || unit->is_used) {
+        return false;
+    }
+    *unit = (unit_t){.previous = NONE,
+                     .next = NONE,
+                     .order = (uint8_t)order,
+                     .is_free = is_free,
+                     .is_used = !is_free};
+    return true;
+}
+
+static void
+load_parcel(actor_scheduler_store_t *self, proto_unpack_t *state, proto_unpack_t *secret)
+{
+    uint32_t at = proto_unpack_u32_max(state, self->unit_count - 1);
+    head_t head = {.token_count = proto_unpack_u32_max(state, PROTO_TOKENS_MAX),
+                   .sampling_size = proto_unpack_u32_max(state, SAMPLING_SIZE_MAX)};
+    proto_bytes_t hashes = proto_unpack_bytes(state, HASHES_SIZE_MAX);
+    head.hashes_size = hashes.size_bytes;
+    layout_t layout = layout_of(&head);
+    uint32_t order = order_of(layout.size);
+    if (state->failed || !place(self, at, order, false) || (1u << order) > self->unit_count - at) {
+        proto_unpack_fail(state);
+        return;
+    }
+    self->used_bytes += (size_t)1 << (order + UNIT_SHIFT);
+    uint8_t *base = self->memory + ((size_t)at << UNIT_SHIFT);
+    memcpy(base, &head, sizeof head);
+    int32_t *tokens = (int32_t *)(void *)(base + layout.tokens_at);
+    for (uint32_t i = 0; i < head.token_count; i++) {
+        tokens[i] = (int32_t)proto_unpack_u32(secret);
+    }
+    proto_unpack_raw(secret, base + layout.sampling_at, head.sampling_size);
+    copy(base + layout.hashes_at, hashes.data, head.hashes_size);
+}
+
+static void
+load_free(actor_scheduler_store_t *self, uint32_t order, proto_unpack_t *state)
+{
+    uint32_t count = proto_unpack_u32_max(state, self->unit_count >> order);
+    uint32_t tail = NONE;
+    self->free_heads[order] = NONE;
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t at = proto_unpack_u32_max(state, self->unit_count - 1);
+        if (state->failed || !place(self, at, order, true)) {
+            proto_unpack_fail(state);
+            return;
+        }
+        self->units[at].previous = tail;
+        if (tail != NONE) {
+            self->units[tail].next = at;
+        } else {
+            self->free_heads[order] = at;
+        }
+        tail = at;
+    }
+}
+
+void
+actor_scheduler_store_load(actor_scheduler_store_t *self, proto_unpack_t *state,
+                           proto_unpack_t *secret)
+{
+    require(self->used_bytes == 0);
+    take(self, 0); /* all of it, as one free stretch */
+    uint32_t count = proto_unpack_u32_max(state, self->unit_count);
+    for (uint32_t i = 0; i < count && !state->failed; i++) {
+        load_parcel(self, state, secret);
+    }
+    for (uint32_t order = 0; order <= self->order_max && !state->failed; order++) {
+        load_free(self, order, state);
+        for (uint32_t at = self->free_heads[order]; at != NONE; at = self->units[at].next) {
+            count++;
+        }
+    }
+    if (state->failed) {
+        return;
+    }
+    /* The stretches follow each other without gaps, and none lies within another. */
+    uint32_t at = 0;
+    while (at < self->unit_count && (self->units[at].is_free || self->units[at].is_used)) {
+        at += 1u << self->units[at].order;
+        count--;
+    }
+    if (at != self->unit_count || count != 0) {
+        proto_unpack_fail(state);
+    }
+}
+
+bool
+actor_scheduler_store_claim(actor_scheduler_store_t *self, uint64_t parcel,
+                            actor_scheduler_content_t *out)
+{
+    if (parcel == 0 || parcel > self->unit_count || !self->units[parcel - 1].is_used ||
+        self->units[parcel - 1].is_claimed) {
+        return false;
+    }
+    self->units[parcel - 1].is_claimed = true;
+    *out = content_at(self, (uint32_t)parcel - 1);
+    return true;
+}
+
+bool
+actor_scheduler_store_is_claimed(const actor_scheduler_store_t *self)
+{
+    for (uint32_t at = 0; at < self->unit_count; at += 1u << self->units[at].order) {
+        if (self->units[at].is_used && !self->units[at].is_claimed) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* ---- questions ------------------------------------------------------------------------------- */
 
 size_t
 actor_scheduler_store_size_bytes(const actor_scheduler_store_t *self)

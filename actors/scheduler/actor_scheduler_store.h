@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "proto_codec.h"
+#include "proto_pack.h"
 #include "proto_status.h"
 
 typedef struct actor_scheduler_store actor_scheduler_store_t; /* opaque */
@@ -41,6 +42,20 @@ MUST_CHECK proto_status_t actor_scheduler_store_put(actor_scheduler_store_t *sel
 actor_scheduler_content_t actor_scheduler_store_get(const actor_scheduler_store_t *self,
                                                     actor_scheduler_parcel_t parcel);
 void actor_scheduler_store_drop(actor_scheduler_store_t *self, actor_scheduler_parcel_t parcel);
+
+/* Packs what is in it: where each stretch lies and its page hashes to `state`, tokens and sampling
+ * parameters to `secret`. */
+void actor_scheduler_store_save(const actor_scheduler_store_t *self, proto_pack_t *state,
+                                proto_pack_t *secret);
+/* Takes a store that was just made, of the same size, to what was packed; anything else marks one
+ * of the two as failed: the store may only be destroyed then. */
+void actor_scheduler_store_load(actor_scheduler_store_t *self, proto_unpack_t *state,
+                                proto_unpack_t *secret);
+/* After a load: gives what a parcel holds, once each; false for a second time or no such parcel. */
+bool actor_scheduler_store_claim(actor_scheduler_store_t *self, uint64_t parcel,
+                                 actor_scheduler_content_t *out);
+/* True if every parcel was claimed. */
+bool actor_scheduler_store_is_claimed(const actor_scheduler_store_t *self);
 
 size_t actor_scheduler_store_size_bytes(const actor_scheduler_store_t *self);
 size_t actor_scheduler_store_used_bytes(const actor_scheduler_store_t *self);
