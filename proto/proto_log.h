@@ -4,7 +4,9 @@
  * pass the time), opens no socket and interprets no message.  A record is one event of one actor:
  * the exact parts of a message that went in or out, a timer, a snapshot.  Records that were
  * flushed survive a kill of any process; a torn tail is found by the first bad CRC.  A file is
- * hostile input to the reader.  One thread for each writer or reader. */
+ * hostile input to the reader.  One thread for each writer or reader.
+ *
+ * Long because the writer's and the reader's contracts explain each other. */
 #ifndef PROTO_LOG_H
 #define PROTO_LOG_H
 

@@ -108,9 +108,8 @@ load_blocks(proto_log_index_t *self, int fd, const proto_log_header_t *header, c
                      PROTO_LOG_INDEX_BLOCK_SIZE_BYTES;
     uint64_t segment_size_bytes = (uint64_t)segment_info.st_size;
     uint64_t count_max = segment_size_bytes / PROTO_LOG_INDEX_SPAN_BYTES + 1;
-    if (found > count_max) {
-        return PROTO_LOG_INDEX_WRONG;
-    }
+    bool is_longer = found > count_max;
+    found = is_longer ? count_max : found;
     self->blocks = calloc(found > 0 ? (size_t)found : 1, sizeof *self->blocks);
     if (self->blocks == NULL) {
         return PROTO_LOG_INDEX_WRONG;
@@ -126,6 +125,9 @@ load_blocks(proto_log_index_t *self, int fd, const proto_log_header_t *header, c
         }
         self->blocks[self->count++] = block;
         self->end_offset = block.offset + block.size_bytes;
+    }
+    if (is_longer) {
+        return PROTO_LOG_INDEX_WRONG;
     }
     return self->end_offset == segment_size_bytes ? PROTO_LOG_INDEX_GOOD : PROTO_LOG_INDEX_PARTIAL;
 }
