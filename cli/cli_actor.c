@@ -136,6 +136,9 @@ run_gateway(const session_t *session)
         .port = (uint16_t)node->port,
         .choice_count_max = node->slot_count + node->queue_len_max,
         .drain_timeout_ms = node->drain_timeout_s * 1000,
+        .resume_timeout_ms = node->resume_timeout_s * UINT64_C(1000),
+        .answer_timeout_ms = node->answer_timeout_s * UINT64_C(1000),
+        .history_size_bytes = node->resume_bytes,
     };
     return actor_gateway_run(&options);
 }

@@ -73,6 +73,13 @@ const cli_option_t cli_node_options[] = {
            "restarts within 60 s before the node gives up (3)"),
     NUMBER("drain-timeout", drain_timeout_s, 1, 86400, "SECONDS",
            "how long running requests may take after SIGTERM (60)"),
+    NUMBER("resume-timeout", resume_timeout_s, 1, 86400, "SECONDS",
+           "how long open requests wait for another scheduler when theirs is lost (30)"),
+    {"resume-memory", CLI_OPTION_SIZE, AT(resume_bytes), 1 << 16, UINT64_C(64) << 30, "SIZE",
+     "for what open requests need to go on with another scheduler (64M)", false},
+    NUMBER(
+        "answer-timeout", answer_timeout_s, 1, 86400, "SECONDS",
+        "how long a scheduler may do nothing for open requests before it is complained of (120)"),
     FLAG("enable-fault-injection", enable_fault_injection, "allow --fault; for tests"),
     {"fault", CLI_OPTION_LIST, AT(faults), 0, 0, "ACTOR/POINT",
      "arm a fault point: ACTOR/NAME:ACTION[:NTH]", false},
@@ -105,6 +112,9 @@ cli_node_init(cli_node_t *node)
     node->log_level = "info";
     node->restart_intensity = 3;
     node->drain_timeout_s = 60;
+    node->resume_timeout_s = 30;
+    node->resume_bytes = UINT64_C(64) << 20;
+    node->answer_timeout_s = 120;
 }
 
 proto_status_t
@@ -119,12 +129,6 @@ cli_node_check(const cli_node_t *node)
         fprintf(stderr, "onepath: --cache-dtype is '%s'; it takes auto, f16 or f32\n",
                 node->cache_dtype);
         return STATUS_ERR_CONFIG;
-    }
-    if (strcmp(node->host, "127.0.0.1") != 0 && strcmp(node->host, "localhost") != 0) {
-        fprintf(stderr,
-                "onepath: listening on %s: there is no authentication yet; put a proxy in "
-                "front of it\n",
-                node->host);
     }
     if (node->scheduler != NULL && !actor_endpoint_is_local(node->scheduler)) {
         fprintf(stderr,
@@ -181,6 +185,17 @@ cli_node_log_dir(const cli_node_t *node)
 {
     bool to_folder = strcmp(node->record, "ring") != 0 && strcmp(node->record, "off") != 0;
     return to_folder ? node->record : NULL;
+}
+
+void
+cli_node_warn(const cli_node_t *node)
+{
+    if (strcmp(node->host, "127.0.0.1") != 0 && strcmp(node->host, "localhost") != 0) {
+        fprintf(stderr,
+                "onepath: listening on %s: there is no authentication yet; put a proxy in "
+                "front of it\n",
+                node->host);
+    }
 }
 
 proto_status_t

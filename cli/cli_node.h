@@ -44,6 +44,9 @@ typedef struct {
     const char *log_format;
     uint32_t restart_intensity;
     uint32_t drain_timeout_s;
+    uint32_t resume_timeout_s;
+    uint64_t resume_bytes;
+    uint32_t answer_timeout_s;
     bool enable_fault_injection;
     cli_list_t faults;
     /* what the supervisor adds for one actor */
@@ -63,6 +66,9 @@ void cli_node_init(cli_node_t *node);
 
 /* Checks what one option alone cannot; prints what is wrong.  STATUS_ERR_CONFIG then. */
 MUST_CHECK proto_status_t cli_node_check(const cli_node_t *node);
+
+/* Says what an operator should know of these options; once for a node, by who starts it. */
+void cli_node_warn(const cli_node_t *node);
 
 /* The command line of one actor of this node: program, "actor", kind, model, then each visible
  * option that is not at its default.  Strings live in a static store: called at start only. */

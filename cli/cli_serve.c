@@ -233,6 +233,7 @@ start(session_t *session, cli_command_t command, int argc, char **argv, cli_word
         !check_faults(&session->node.faults)) {
         return CLI_EXIT_CONFIG;
     }
+    cli_node_warn(&session->node);
     session->model = words->words[0];
     struct stat info;
     if (!session->node.null_device && stat(session->model, &info) != 0) {

@@ -30,6 +30,7 @@ enum {
 typedef struct {
     actor_gateway_options_t options; /* defaults filled in */
     actor_gateway_checkpoint_t *checkpoint;
+    actor_http_text_t model_name; /* with its zero */
     actor_http_server_t server;
     struct event_base *base;
     struct event *tick;
@@ -220,6 +221,35 @@ run_job(void *context, void *job)
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
+/* The name that clients are told must be one that they can send back: a file's name may be any
+ * bytes, JSON has none but UTF-8. */
+static void
+name_model(gateway_t *self, const char *name)
+{
+    actor_http_text_t *out = &self->model_name;
+    bool is_whole = true;
+    size_t size_bytes = strlen(name);
+    for (size_t at = 0; at < size_bytes;) {
+        int length = actor_http_utf8_length(name + at, size_bytes - at);
+        if (length <= 0) {
+            actor_http_text_puts(out, "\xef\xbf\xbd");
+            is_whole = false;
+            at++;
+        } else {
+            actor_http_text_add(out, name + at, (size_t)length);
+            at += (size_t)length;
+        }
+    }
+    actor_http_text_add(out, "", 1);
+    self->server.model_name = out->failed ? "model" : out->data;
+    if (!is_whole) {
+        actor_log(ACTOR_LOG_WARN, "gateway.model_name", 0,
+                  ACTOR_LOG_FIELDS(actor_log_str("name", self->server.model_name)),
+                  "the served name is not UTF-8; clients see a changed one "
+                  "(--served-model-name sets another)");
+    }
+}
+
 static proto_status_t
 open_text(gateway_t *self)
 {
@@ -244,8 +274,8 @@ open_text(gateway_t *self)
         }
         server->text = actor_gateway_checkpoint_text(self->checkpoint);
     }
-    server->model_name = self->options.served_model_name != NULL ? self->options.served_model_name
-                                                                 : server->text->model_name;
+    name_model(self, self->options.served_model_name != NULL ? self->options.served_model_name
+                                                             : server->text->model_name);
     if (server->text->chat_missing != NULL) {
         actor_log(ACTOR_LOG_WARN, "gateway.no_chat_template", 0, NULL, "%s",
                   server->text->chat_missing);
@@ -419,6 +449,7 @@ close_all(gateway_t *self)
         event_base_free(self->base);
     }
     actor_gateway_checkpoint_close(&self->checkpoint);
+    actor_http_text_fini(&self->model_name);
 }
 
 int

@@ -66,7 +66,7 @@ typedef struct {
 #define AT(member) offsetof(actor_http_params_t, member)
 
 static const field_t fields[] = {
-    {"model", ALL, FIELD_STRING, 0, 256, AT(model)},
+    {"model", ALL, FIELD_STRING, 1, 256, AT(model)},
     {"prompt", ACTOR_HTTP_COMPLETION | ACTOR_HTTP_TOKENIZE, FIELD_SPECIAL, 0, 0, 0},
     {"messages", ACTOR_HTTP_CHAT | ACTOR_HTTP_TOKENIZE, FIELD_SPECIAL, 0, 0, 0},
     {"tokens", ACTOR_HTTP_DETOKENIZE, FIELD_SPECIAL, 0, 0, 0},
@@ -91,7 +91,7 @@ static const field_t fields[] = {
     {"ignore_eos", GENERATE, FIELD_BOOL, 0, 0, AT(ignore_eos)},
     {"skip_special_tokens", GENERATE, FIELD_BOOL, 0, 0, AT(skip_special_tokens)},
     {"return_tokens_as_token_ids", GENERATE, FIELD_BOOL, 0, 0, AT(return_tokens_as_token_ids)},
-    {"cache_salt", GENERATE, FIELD_STRING, 0, 64, AT(cache_salt)},
+    {"cache_salt", GENERATE, FIELD_STRING, 1, 64, AT(cache_salt)},
     {"user", GENERATE, FIELD_STRING, 0, 512, AT(user)},
     {"echo", ACTOR_HTTP_COMPLETION, FIELD_BOOL, 0, 0, AT(echo)},
     {"logprobs", ACTOR_HTTP_COMPLETION, FIELD_INTEGER, 0, PROTO_LOGPROBS_MAX, AT(logprob_count)},
@@ -189,9 +189,12 @@ out_of_range(const field_t *field, const json_t *value, actor_http_error_t *erro
     case FIELD_SPECIAL:
     case FIELD_IGNORED:
     case FIELD_UNSUPPORTED:
+        if (json_is_string(value)) { /* never its text: it may be a secret */
+            (void)snprintf(shown, sizeof shown, "of %zu", json_string_length(value));
+        }
         actor_http_error_set(error, field->name, "",
-                             "%s must be a string of 1 to %.0f bytes, not %s.", field->name,
-                             field->max, shown);
+                             "%s must be a string of %.0f to %.0f bytes, not %s.", field->name,
+                             field->min, field->max, shown);
         break;
     }
     return false;
@@ -233,7 +236,7 @@ read_plain(actor_http_params_t *self, const field_t *field, const json_t *value,
     case FIELD_STRING: {
         const char *string = json_string_value(value);
         size_t size = json_string_length(value);
-        if (string == NULL || size == 0 || (double)size > field->max) {
+        if (string == NULL || (double)size < field->min || (double)size > field->max) {
             return out_of_range(field, value, error);
         }
         memcpy(place, &string, sizeof string);
@@ -415,6 +418,11 @@ load_document(actor_http_params_t *self, const char *body, size_t size_bytes,
     if (scan(body, size_bytes, key, sizeof key) > ACTOR_HTTP_JSON_DEPTH_MAX) {
         actor_http_error_set(error, "", "invalid_json", "The body nests deeper than %d levels.",
                              ACTOR_HTTP_JSON_DEPTH_MAX);
+        return false;
+    }
+    if (size_bytes == 0) {
+        actor_http_error_set(error, "", "invalid_json",
+                             "The body is empty; it must be a JSON object.");
         return false;
     }
     json_error_t json_error;

@@ -128,6 +128,8 @@ START_TEST(other_fields_have_types)
         {ACTOR_HTTP_COMPLETION, "cache_salt", "\"\"", "cache_salt"},
         {ACTOR_HTTP_COMPLETION, "cache_salt", "\"abc\"", ""},
         {ACTOR_HTTP_COMPLETION, "user", "5", "user"},
+        {ACTOR_HTTP_COMPLETION, "user", "\"\"", ""},
+        {ACTOR_HTTP_COMPLETION, "model", "\"\"", "model"},
         {ACTOR_HTTP_COMPLETION, "model", "\"fake\"", ""},
         {ACTOR_HTTP_COMPLETION, "model", "\"other\"", "model"},
         {ACTOR_HTTP_COMPLETION, "model", "5", "model"},

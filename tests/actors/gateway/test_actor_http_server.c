@@ -400,6 +400,50 @@ START_TEST(texts_are_tokenized_and_back)
 }
 END_TEST
 
+/* A file's name may be any bytes; a client must be able to send back the name that it was told. */
+START_TEST(a_served_name_that_is_no_utf8_can_still_be_asked_for)
+{
+    fixture.options.served_model_name = "caf\xe9";
+    fixture_start();
+    http_reply_t reply;
+    fixture_get("/v1/models", &reply);
+    assert_has(&reply, "\"id\":\"caf\xef\xbf\xbd\"");
+    http_reply_free(&reply);
+    fixture_get("/v1/models/caf%EF%BF%BD", &reply);
+    ck_assert_int_eq(reply.status, 200);
+    http_reply_free(&reply);
+    fixture_post("/v1/completions", "{\"prompt\":\"a\",\"model\":\"caf\xef\xbf\xbd\"}", &reply);
+    ck_assert_int_eq(reply.status, 200);
+    assert_has(&reply, "\"model\":\"caf\xef\xbf\xbd\"");
+    http_reply_free(&reply);
+    ck_assert_ptr_nonnull(strstr(fixture_log(), "gateway.model_name"));
+}
+END_TEST
+
+/* What is wrong with a string is its length, and the answer says so. */
+START_TEST(messages_of_errors_name_what_is_wrong)
+{
+    static const struct {
+        const char *body;
+        const char *wanted;
+    } cases[] = {
+        {"", "The body is empty; it must be a JSON object."},
+        {"{\"prompt\":\"a\",\"cache_salt\":\"\"}",
+         "cache_salt must be a string of 1 to 64 bytes, not of 0."},
+        {"{\"prompt\":\"a\",\"cache_salt\":3}",
+         "cache_salt must be a string of 1 to 64 bytes, not 3."},
+    };
+    fixture_start();
+    for (size_t at = 0; at < sizeof cases / sizeof cases[0]; at++) {
+        http_reply_t reply;
+        fixture_post("/v1/completions", cases[at].body, &reply);
+        ck_assert_int_eq(reply.status, 400);
+        assert_has(&reply, cases[at].wanted);
+        http_reply_free(&reply);
+    }
+}
+END_TEST
+
 START_TEST(metrics_have_the_names_of_dashboards)
 {
     fixture_start();
@@ -552,6 +596,8 @@ server_cases(void)
     tcase_add_test(tcase, without_an_executor_it_says_so);
     tcase_add_test(tcase, the_short_routes_answer);
     tcase_add_test(tcase, texts_are_tokenized_and_back);
+    tcase_add_test(tcase, a_served_name_that_is_no_utf8_can_still_be_asked_for);
+    tcase_add_test(tcase, messages_of_errors_name_what_is_wrong);
     tcase_add_test(tcase, metrics_have_the_names_of_dashboards);
     tcase_add_test(tcase, vllm_names_can_be_left_out);
     tcase_add_test(tcase, the_log_has_no_prompt);
