@@ -70,6 +70,10 @@ set_limits(sched_core_t *self, const proto_executor_info_t *info, proto_error_t 
     self->step_count_max = 1 + (info->overlap_depth_max < self->options.overlap_depth_max
                                     ? info->overlap_depth_max
                                     : self->options.overlap_depth_max);
+    if (self->options.full_plans) {
+        /* If the plan before it is refused, a full plan is applied all the same. */
+        self->step_count_max = 1;
+    }
     self->page_tokens = info->prefix_granularity;
     self->model_len_max = info->model_len_max;
     self->parent_count = info->parent_count;

@@ -55,7 +55,7 @@ typedef struct {
     uint32_t overlap_depth_max; /* plans behind the running one: 0 or 1 */
     bool separate_batches;      /* never decode and prefill in one batch */
     bool no_prefix_cache;       /* never look pages up, never publish them */
-    bool full_plans;            /* send every table with every plan: for benches */
+    bool full_plans;            /* send every table with every plan, one at a time: for benches */
     bool clear_blocks;          /* ask for zeroed blocks always, not only where it matters */
     uint32_t skip_count_max;    /* times that others may pass a blocked head; 0 = 64 */
     uint32_t refusal_count_max; /* refused plans that end a request; 0 = 3 */

@@ -777,6 +777,24 @@ START_TEST(every_plan_can_be_a_full_one)
 }
 END_TEST
 
+/* A full plan depends on nothing: behind a refused one it would be applied, and the executor would
+ * go on with rows that the core has taken back. */
+START_TEST(full_plans_wait_for_each_other)
+{
+    options.full_plans = true;
+    options.overlap_depth_max = 1;
+    executor.overlap_depth_max = 1;
+    start();
+    sched_fake_request_t *request = submit(10, 12);
+    sched_fake_refuse_next(world.fake);
+    ck_assert(sched_world_plan(&world));
+    ck_assert(!sched_world_plan(&world));
+    ck_assert(sched_world_refusal(&world));
+    finish();
+    sched_world_expect(&world, request, PROTO_FINISH_LENGTH, 12);
+}
+END_TEST
+
 START_TEST(a_lost_executor_ends_every_request_once)
 {
     start();
@@ -1018,6 +1036,7 @@ main(void)
     tcase_add_test(peer, a_refusal_waits_for_the_good_step_before_it);
     tcase_add_test(peer, a_request_whose_plans_are_always_refused_ends);
     tcase_add_test(peer, every_plan_can_be_a_full_one);
+    tcase_add_test(peer, full_plans_wait_for_each_other);
     tcase_add_test(peer, a_lost_executor_ends_every_request_once);
     tcase_add_test(peer, a_result_that_does_not_fit_its_plan_is_refused);
     tcase_add_test(peer, an_executor_that_cannot_be_served_is_told_why);
