@@ -169,7 +169,13 @@ actor_sim_on_request(actor_sim_t *self)
     if (actor_sim_random_chance(random, 30)) {
         ask.timeout_ns = actor_sim_random_us(random, 1000, 2000000);
     }
-    (void)actor_sim_ask(self, &ask);
+    /* Most clients look elsewhere while the node is not ready; some do not. */
+    const actor_sim_actor_t *actor =
+        actor_sim_member_actor(self, ACTOR_SIM_MEMBER_GATEWAY + ask.gateway);
+    bool ready = actor != NULL && actor_gateway_core_state(actor->core).ready;
+    if (ready || actor_sim_random_chance(random, 50)) {
+        (void)actor_sim_ask(self, &ask);
+    }
 }
 
 void

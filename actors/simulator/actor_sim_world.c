@@ -187,7 +187,7 @@ on_request(actor_sim_t *self, bool in_burst)
         actor_sim_at(self, self->now_ns + actor_sim_random_us(&self->random_load, 1, most),
                      ACTOR_SIM_EVENT_REQUEST, 0, 0, NULL);
     }
-    if (self->open_count < ACTOR_SIM_OPEN_COUNT_MAX) {
+    if (self->open_count < self->config.open_count_max) {
         actor_sim_on_request(self);
     }
 }

@@ -36,7 +36,6 @@ enum {
     ACTOR_SIM_QUEUE_LEN_MAX = 256, /* messages on their way in one direction */
     ACTOR_SIM_EVENTS_KEPT = 30,
     ACTOR_SIM_CLIENT_COUNT_MAX = 2048,
-    ACTOR_SIM_OPEN_COUNT_MAX = 64, /* beyond it clients wait outside */
 };
 
 #define ACTOR_SIM_NONE UINT32_MAX /* no actor, no connection, no client */
@@ -205,6 +204,7 @@ typedef struct {
     uint32_t latency_min_us, latency_max_us;
     uint32_t step_min_us, step_max_us;
     uint32_t interval_us; /* between two requests, on average; 0 = none come by themselves */
+    uint32_t open_count_max; /* beyond it clients wait outside */
     uint32_t prompt_max, generation_max;
 } actor_sim_config_t;
 
