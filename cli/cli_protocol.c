@@ -33,8 +33,7 @@ static const cli_command_t protocol_command = {
     .word_count_max = 1,
 };
 
-/* ---- names of what is a plain enum in the list of messages ------------------------------------
- */
+/* ---- names of what is a plain enum in the list of messages ----------------------------------- */
 
 #define NAME_CASE(prefix, name)                                                                    \
     case prefix##name:                                                                             \
@@ -115,8 +114,7 @@ flag_name(int value)
     }
 }
 
-/* ---- JSON --------------------------------------------------------------------------------------
- */
+/* ---- JSON ------------------------------------------------------------------------------------ */
 
 static void
 put_text(const char *text)
@@ -240,8 +238,7 @@ put_json(void)
     printf("}\n");
 }
 
-/* ---- for people --------------------------------------------------------------------------------
- */
+/* ---- for people ------------------------------------------------------------------------------ */
 
 static int
 show_one(const char *name)

@@ -137,8 +137,7 @@ step(void *core, const actor_input_t *input, actor_outbox_t *outbox)
     }
 }
 
-/* ---- the other operations go through -----------------------------------------------------------
- */
+/* ---- the other operations go through --------------------------------------------------------- */
 
 static uint64_t
 deadline_ns(const void *core)
@@ -182,8 +181,7 @@ idle(const void *core)
     return self->inner_ops->idle(self->inner);
 }
 
-/* ---- making ------------------------------------------------------------------------------------
- */
+/* ---- making ---------------------------------------------------------------------------------- */
 
 proto_status_t
 kit_record_new(const kit_record_options_t *options, kit_record_t **out_p)

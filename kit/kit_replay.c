@@ -60,8 +60,7 @@ refuse(const char *why, uint64_t sequence)
     return ACTOR_EXIT_CONFIG;
 }
 
-/* ---- out ---------------------------------------------------------------------------------------
- */
+/* ---- out ------------------------------------------------------------------------------------- */
 
 static bool
 put_record(replay_t *self, const proto_log_record_t *record)
@@ -126,8 +125,7 @@ write_out(replay_t *self)
     return true;
 }
 
-/* ---- in ----------------------------------------------------------------------------------------
- */
+/* ---- in -------------------------------------------------------------------------------------- */
 
 static int
 give_input(replay_t *self, const proto_log_record_t *record)

@@ -15,8 +15,7 @@ static const uint64_t LINGER_NS = 500000000u;
 static const uint64_t HEARTBEAT_MIN_NS = 5000000u;
 static const uint64_t HEARTBEAT_MAX_NS = 10000000000u;
 
-/* ---- signals, unless the program has its own ----------------------------------------------------
- */
+/* ---- signals, unless the program has its own ------------------------------------------------- */
 
 static atomic_int stop_asked;
 
@@ -40,8 +39,7 @@ install_signals(void)
     (void)sigaction(SIGPIPE, &action, NULL);
 }
 
-/* ---- running -----------------------------------------------------------------------------------
- */
+/* ---- running --------------------------------------------------------------------------------- */
 
 /* What a core sends to its own side is for the log: a NAK says what is wrong with a peer. */
 static void

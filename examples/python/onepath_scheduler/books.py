@@ -15,6 +15,7 @@ correct and takes more blocks than needed; groups with states are refused.
 A core reads no clock and draws no random number: the same inputs give the same outputs, live and in
 replay.  Long because it is one state machine.
 """
+import hashlib
 import heapq
 from array import array
 from collections import OrderedDict, deque
@@ -168,6 +169,14 @@ class Scheduler:
     def idle(self):
         """After DRAIN: whether everything that was begun has ended."""
         return not self.requests
+
+    def digest(self):
+        """A number made of the state: two runs that differ differ in it, soon."""
+        state = (self.step, self.base, self.arrivals, self.waiting_count, len(self.requests),
+                 sorted(self.slots), self.free_slots[-8:], self.executor, self.recovering,
+                 self.pool.free_parents[-8:] if self.pool else None, tuple(self.totals.values()),
+                 [flight.step for flight in self.flights])
+        return int.from_bytes(hashlib.blake2b(repr(state).encode(), digest_size=8).digest(), "little")
 
     # ---- links and time ---------------------------------------------------------------------------
 

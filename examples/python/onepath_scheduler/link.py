@@ -426,5 +426,6 @@ class Socket:
 
     def close(self, linger_ms=500):
         self.router.disable_monitor()
+        self.monitor.close(0)
         self.router.close(linger_ms)
         self.context.term()
