@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "message_maker.h"
+#include "proto_clock.h"
 #include "proto_ring.h"
 
 enum { RING_SIZE = PROTO_RING_SIZE_MIN };
@@ -297,6 +298,129 @@ START_TEST(a_killed_producer_leaves_a_whole_ring)
 }
 END_TEST
 
+/* ---- strict rings and successors ------------------------------------------------------------- */
+
+static uint64_t
+now_ms(void)
+{
+    return proto_clock_monotonic_ns(proto_clock_system()) / 1000000;
+}
+
+static void
+make_strict(void)
+{
+    const proto_ring_owner_t owner = {"executor-0", PROTO_ROLE_EXECUTOR, 9, 1};
+    (void)close(ring_fd);
+    ck_assert_int_eq(proto_ring_create(&owner, RING_SIZE, &ring_fd), STATUS_OK);
+}
+
+/* The producer is far faster than the reader, and yet nothing is missing. */
+START_TEST(a_strict_producer_waits_for_what_is_kept)
+{
+    make_strict();
+    proto_ring_reader_t *reader = open_reader();
+    const uint64_t count = 20000;
+    pid_t child = start_producer(1, count);
+    proto_log_record_t got;
+    uint64_t last = 0;
+    uint64_t until_ms = now_ms() + 20000;
+    while (last < count) {
+        ck_assert_uint_lt(now_ms(), until_ms);
+        proto_status_t status = proto_ring_reader_next(reader, &got);
+        if (status == STATUS_OK) {
+            check_record(&got);
+            ck_assert_uint_eq(got.sequence, last + 1);
+            last = got.sequence;
+        }
+        if (status != STATUS_OK || last % 50 == 0) {
+            proto_ring_reader_keep(reader);
+        }
+    }
+    ck_assert_uint_eq(proto_ring_reader_lost(reader), 0);
+    int exit_status = 1;
+    ck_assert_int_eq(waitpid(child, &exit_status, 0), child);
+    ck_assert_int_eq(exit_status, 0);
+    proto_ring_writer_t *writer = open_writer();
+    ck_assert_uint_eq(proto_ring_strict_count(writer), 0);
+    proto_ring_writer_close(&writer);
+    proto_ring_reader_close(&reader);
+}
+END_TEST
+
+/* Nobody reads: one bounded wait, then the actor goes on, until the reader is there again. */
+START_TEST(a_strict_producer_gives_up_after_its_time)
+{
+    make_strict();
+    proto_ring_writer_t *writer = open_writer();
+    proto_ring_reader_t *reader = open_reader();
+    uint64_t number = 0;
+    while (proto_ring_written_bytes(writer) + 2000 < proto_ring_capacity_bytes(writer)) {
+        append_number(writer, ++number);
+    }
+    uint64_t begin_ms = now_ms();
+    while (proto_ring_strict_count(writer) == 0) {
+        append_number(writer, ++number);
+    }
+    uint64_t waited_ms = now_ms() - begin_ms;
+    ck_assert_uint_ge(waited_ms, PROTO_RING_STRICT_WAIT_MS);
+    ck_assert_uint_lt(waited_ms, 2 * PROTO_RING_STRICT_WAIT_MS);
+    begin_ms = now_ms();
+    for (int count = 0; count < 1000; count++) {
+        append_number(writer, ++number);
+    }
+    ck_assert_uint_lt(now_ms() - begin_ms, PROTO_RING_STRICT_WAIT_MS);
+    ck_assert_uint_eq(proto_ring_strict_count(writer), 1);
+    proto_log_record_t got;
+    while (proto_ring_reader_next(reader, &got) == STATUS_OK) {
+    }
+    ck_assert_uint_eq(got.sequence, number);
+    ck_assert_uint_gt(proto_ring_reader_lost(reader), 0);
+    proto_ring_reader_keep(reader);
+    while (proto_ring_strict_count(writer) == 1) { /* it has hope again, and waits again */
+        append_number(writer, ++number);
+    }
+    ck_assert_uint_eq(proto_ring_strict_count(writer), 2);
+    proto_ring_reader_close(&reader);
+    proto_ring_writer_close(&writer);
+}
+END_TEST
+
+/* A reader that goes on where another one stopped: nothing twice, and the loss since is counted. */
+START_TEST(a_successor_goes_on_behind_what_was_read)
+{
+    proto_ring_writer_t *writer = open_writer();
+    proto_log_record_t got;
+    uint64_t number = 0;
+    while (number < 100) {
+        append_number(writer, ++number);
+    }
+    proto_ring_reader_t *reader = open_reader();
+    proto_ring_reader_resume(reader, 60);
+    ck_assert_int_eq(proto_ring_reader_next(reader, &got), STATUS_OK);
+    ck_assert_uint_eq(got.sequence, 61);
+    check_record(&got);
+    ck_assert_uint_eq(proto_ring_reader_lost(reader), 0);
+    proto_ring_reader_close(&reader);
+    reader = open_reader();
+    proto_ring_reader_resume(reader, 100);
+    ck_assert_int_eq(proto_ring_reader_next(reader, &got), STATUS_AGAIN);
+    append_number(writer, ++number);
+    ck_assert_int_eq(proto_ring_reader_next(reader, &got), STATUS_OK);
+    ck_assert_uint_eq(got.sequence, 101);
+    proto_ring_reader_close(&reader);
+    while (number < 3000) {
+        append_number(writer, ++number);
+    }
+    reader = open_reader();
+    proto_ring_reader_resume(reader, 101);
+    ck_assert_int_eq(proto_ring_reader_next(reader, &got), STATUS_OK);
+    ck_assert_uint_gt(got.sequence, 1000);
+    ck_assert_uint_eq(proto_ring_reader_lost(reader), got.sequence - 102);
+    proto_ring_reader_close(&reader);
+    proto_ring_writer_close(&writer);
+}
+END_TEST
+
 /* ---- hostile rings -------------------------------------------------------------------------- */
 
 /* A producer that went mad may have written anything anywhere. */
@@ -385,6 +509,9 @@ main(void)
     tcase_add_test(tcase, a_record_larger_than_half_the_ring_is_cut);
     tcase_add_test(tcase, a_racing_producer_never_tears_a_record);
     tcase_add_test(tcase, a_killed_producer_leaves_a_whole_ring);
+    tcase_add_test(tcase, a_strict_producer_waits_for_what_is_kept);
+    tcase_add_test(tcase, a_strict_producer_gives_up_after_its_time);
+    tcase_add_test(tcase, a_successor_goes_on_behind_what_was_read);
     tcase_add_test(tcase, a_damaged_ring_never_harms_its_reader);
     tcase_add_test(tcase, what_is_no_ring_is_refused);
     suite_add_tcase(suite, tcase);

@@ -174,8 +174,10 @@ test_endpoint(const char *name)
 actor_shell_t *
 test_shell_with(test_core_t *core, actor_shell_options_t options, const actor_link_options_t *link)
 {
-    options.ops = &core->ops;
-    options.core = core;
+    if (options.ops == NULL) {
+        options.ops = &core->ops;
+        options.core = core;
+    }
     options.links = link;
     options.link_count = link != NULL ? 1 : 0;
     options.ring_fd = options.ring_fd > 0 ? options.ring_fd : -1;
