@@ -10,6 +10,7 @@ enum {
     SLOT_COUNT_DEFAULT = 32,
     MODEL_LEN_DEFAULT = 131072,
     STEP_TOKENS_DEFAULT = 512,
+    BAD_PLANS_DEFAULT = 8,
     BODY_SIZE_MAX = 8192, /* of every message that we emit; columns are apart */
 };
 
@@ -148,6 +149,7 @@ device_ready(actor_executor_core_t *self, const actor_input_t *input, actor_outb
         actor_executor_fail(self, status, detail, outbox);
         return;
     }
+    self->has_stores = true;
     self->phase = EXECUTOR_READY;
     self->is_device_pristine = true;
     send_info(self, outbox);
@@ -182,6 +184,7 @@ peer_up(actor_executor_core_t *self, const actor_input_t *input, actor_outbox_t 
     self->is_info_sent = false;
     self->scheduler = (actor_peer_t){up->peer};
     self->scheduler_epoch = up->epoch;
+    self->bad_plans = 0;
     reset(self, proto_text("a new scheduler"), outbox);
     send_info(self, outbox);
 }
@@ -369,7 +372,7 @@ core_digest(const void *core)
     if (self->tables != NULL) {
         digest ^= actor_executor_tables_digest(self->tables);
     }
-    digest = executor_mix(digest + self->applied_step);
+    digest = executor_mix(digest + self->applied_step + ((uint64_t)self->bad_plans << 40));
     digest = executor_mix(digest + self->scheduler_epoch + ((uint64_t)self->reset_count << 32));
     uint64_t flags = (uint64_t)self->phase | (uint64_t)self->is_linked << 8 |
                      (uint64_t)self->is_info_sent << 9 | (uint64_t)self->is_awaiting_full << 10 |
@@ -512,6 +515,7 @@ actor_executor_core_new(const actor_executor_core_options_t *options, actor_exec
     limits->model_len_max = options->model_len_max ? options->model_len_max : MODEL_LEN_DEFAULT;
     limits->step_tokens_max =
         options->step_tokens_max ? options->step_tokens_max : STEP_TOKENS_DEFAULT;
+    limits->bad_plans_max = options->bad_plans_max ? options->bad_plans_max : BAD_PLANS_DEFAULT;
     self->step_ns = STEP_NS_START;
     self->token_ns = TOKEN_NS_START;
     self->ops = (actor_core_ops_t){.name = "executor",
@@ -524,7 +528,8 @@ actor_executor_core_new(const actor_executor_core_options_t *options, actor_exec
                                    .stats = core_stats,
                                    .progress = core_progress,
                                    .check = core_check,
-                                   .idle = core_idle};
+                                   .idle = core_idle,
+                                   .save = actor_executor_save};
     *out_p = self;
     return STATUS_OK;
 }

@@ -10,7 +10,9 @@
  * Local messages beyond the list's own meaning:
  *   DEVICE_READY again   the device carried out a DEVICE_RESET; what was posted before it is old
  *   DEVICE_FAILED to the shell   the actor cannot go on: log it and end
- *   NAK to the shell     an input was dropped; log it (a peer gets an answer of its own) */
+ *   NAK to the shell     an input was dropped; log it (a peer gets an answer of its own)
+ *   COMPLAINT to the shell   the scheduler breaks rules again and again; the supervisor's to judge,
+ *                        told once until a good plan or another scheduler comes */
 #ifndef ACTOR_EXECUTOR_CORE_H
 #define ACTOR_EXECUTOR_CORE_H
 

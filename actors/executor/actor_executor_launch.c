@@ -195,6 +195,7 @@ actor_executor_launch(actor_executor_core_t *self, const actor_input_t *input,
     }
     self->applied_step = plan->step;
     self->is_awaiting_full = false;
+    self->bad_plans = 0;
     self->is_device_pristine = false;
 
     proto_body_t body = {

@@ -388,6 +388,52 @@ check_rows(check_t *check)
     return true;
 }
 
+/* The rule's name in docs/protocol.md. */
+static const char *
+rule_name(proto_plan_rule_t rule)
+{
+    static const char *const names[] = {
+        [PROTO_RULE_NONE] = "NONE",
+        [PROTO_RULE_STALE] = "STALE",
+        [PROTO_RULE_SLOT_RANGE] = "SLOT_RANGE",
+        [PROTO_RULE_SLOT_EMPTY] = "SLOT_EMPTY",
+        [PROTO_RULE_SLOT_TWICE] = "SLOT_TWICE",
+        [PROTO_RULE_GROUP_RANGE] = "GROUP_RANGE",
+        [PROTO_RULE_COLUMN_RANGE] = "COLUMN_RANGE",
+        [PROTO_RULE_BLOCK_RANGE] = "BLOCK_RANGE",
+        [PROTO_RULE_COLUMN_MISSING] = "COLUMN_MISSING",
+        [PROTO_RULE_WRITE_SHARED] = "WRITE_SHARED",
+        [PROTO_RULE_TOKEN_RANGE] = "TOKEN_RANGE",
+        [PROTO_RULE_LENGTH_LIMIT] = "LENGTH_LIMIT",
+        [PROTO_RULE_BUDGET] = "BUDGET",
+        [PROTO_RULE_SHAPE] = "SHAPE",
+        [PROTO_RULE_WIDTH] = "WIDTH",
+    };
+    return (unsigned)rule < sizeof names / sizeof names[0] ? names[rule] : "unknown";
+}
+
+/* A scheduler may be late (STALE) without being wrong.  One that breaks other rules again and
+ * again, without a good plan between, is for the supervisor to judge; it is told once. */
+static void
+count_bad_plan(actor_executor_core_t *self, const executor_refusal_t *refusal,
+               actor_outbox_t *outbox)
+{
+    if (refusal->rule == PROTO_RULE_STALE || self->bad_plans >= self->limits.bad_plans_max) {
+        return;
+    }
+    if (++self->bad_plans < self->limits.bad_plans_max) {
+        return;
+    }
+    char detail[256];
+    (void)snprintf(detail, sizeof detail, "%u bad plans in a row, the last: %s, slot %u: %s",
+                   self->bad_plans, rule_name(refusal->rule), refusal->slot, refusal->detail);
+    proto_body_t body = {.complaint = {.role = PROTO_ROLE_SCHEDULER,
+                                       .epoch = self->scheduler_epoch,
+                                       .reason = PROTO_COMPLAINT_BAD_PLANS,
+                                       .detail = proto_text(detail)}};
+    actor_outbox_push(outbox, (actor_peer_t){ACTOR_PEER_LOCAL}, PROTO_KIND_COMPLAINT, 0, &body);
+}
+
 static void
 send_refusal(actor_executor_core_t *self, const check_t *check, actor_outbox_t *outbox)
 {
@@ -398,6 +444,7 @@ send_refusal(actor_executor_core_t *self, const check_t *check, actor_outbox_t *
                                           .slot = check->refusal.slot,
                                           .detail = proto_text(check->refusal.detail)}};
     actor_outbox_push(outbox, self->scheduler, PROTO_KIND_PLAN_REFUSED, 0, &body);
+    count_bad_plan(self, &check->refusal, outbox);
 }
 
 /* Marks of older plans must not look like this one's. */

@@ -3,7 +3,8 @@
  * actor_executor_core.c   inputs, links, ADMIT, RESET   actor_executor_setup.c  DEVICE_READY
  * actor_executor_plan.c   PLAN: the rules
  * actor_executor_launch.c what follows a plan that breaks none
- * actor_executor_result.c STEP_DONE: tokens, page hashes, the result that follows */
+ * actor_executor_result.c STEP_DONE: tokens, page hashes, the result that follows
+ * actor_executor_save.c   the state as bytes               actor_executor_restore.c  and back */
 #ifndef ACTOR_EXECUTOR_STATE_H
 #define ACTOR_EXECUTOR_STATE_H
 
@@ -14,6 +15,7 @@
 #include "proto_require.h"
 
 enum {
+    EXECUTOR_SAVE_VERSION = 1, /* of the layout of a snapshot; another one is refused */
     SAMPLING_SIZE_MAX = 16384, /* bytes; the limit of ADMIT.sampling */
     SALT_SIZE_MAX = 64,        /* bytes; the limit of SAMPLING.page_salt */
     FLIGHTS_MAX = 2,           /* steps at the device: one runs, one waits */
@@ -122,6 +124,7 @@ struct actor_executor_core {
     uint32_t group_count;
 
     /* Made at DEVICE_READY. */
+    bool has_stores;        /* all of them */
     executor_slot_t *slots; /* [slot_count + 1]; 0 is unused */
     int32_t *tokens;        /* [slot_count + 1][model_len_max] */
     uint8_t *sampling;      /* [slot_count + 1][SAMPLING_SIZE_MAX] */
@@ -132,6 +135,7 @@ struct actor_executor_core {
     /* Plans. */
     uint64_t applied_step; /* the last plan applied; 0 = none since the last reset */
     bool is_awaiting_full; /* after a refusal */
+    uint32_t bad_plans;    /* refused in a row for a rule that is no matter of timing */
     uint32_t stamp;        /* of the plan in work */
     executor_flight_t flights[FLIGHTS_MAX]; /* a ring */
     uint32_t flight_first;
@@ -189,6 +193,7 @@ void actor_executor_plan(actor_executor_core_t *self, const actor_input_t *input
 /* Carries out a plan that passed every check: its releases, and the launch. */
 void actor_executor_launch(actor_executor_core_t *self, const actor_input_t *input,
                            actor_outbox_t *outbox);
+void actor_executor_save(const void *core, proto_pack_t *state, proto_pack_t *secret);
 /* Handles a STEP_DONE of the device. */
 void actor_executor_step_done(actor_executor_core_t *self, const actor_input_t *input,
                               actor_outbox_t *outbox);

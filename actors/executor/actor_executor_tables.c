@@ -338,6 +338,36 @@ actor_executor_tables_digest(const actor_executor_tables_t *self)
     return self->digest;
 }
 
+/* ---- saving ---------------------------------------------------------------------------------- */
+
+/* `used` is packed, though cells below it may be empty: the device is sent so many. */
+void
+actor_executor_tables_save(const actor_executor_tables_t *self, uint32_t slot, proto_pack_t *out)
+{
+    for (uint32_t g = 0; g < self->group_count; g++) {
+        uint32_t used = 0;
+        const uint32_t *row = actor_executor_tables_row(self, slot, g, &used);
+        proto_pack_u32(out, used);
+        proto_pack_u32_array(out, row, used);
+    }
+}
+
+void
+actor_executor_tables_load(actor_executor_tables_t *self, uint32_t slot, proto_unpack_t *in)
+{
+    require(slot >= 1 && slot <= self->slot_count);
+    for (uint32_t g = 0; g < self->group_count; g++) {
+        uint32_t used = proto_unpack_u32_max(in, self->groups[g].column_count);
+        for (uint32_t c = 0; c < used && !in->failed; c++) {
+            uint32_t block = proto_unpack_u32_max(in, self->groups[g].block_count - 1);
+            if (block != 0) {
+                cell_write(self, slot, g, c, block);
+            }
+        }
+        self->runs[(size_t)slot * self->group_count + g].used = used;
+    }
+}
+
 static void
 check_slot(const actor_executor_tables_t *self, uint32_t slot, uint64_t *digest, uint64_t *held)
 {

@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "proto_codec.h"
+#include "proto_pack.h"
 #include "proto_status.h"
 
 typedef struct actor_executor_tables actor_executor_tables_t;
@@ -79,6 +80,13 @@ uint32_t actor_executor_tables_references(const actor_executor_tables_t *self, u
 /* True if exactly one cell holds the block and no other group uses its parent. */
 bool actor_executor_tables_exclusive(const actor_executor_tables_t *self, uint32_t group,
                                      uint32_t block);
+
+/* Packs the tables of one slot. */
+void actor_executor_tables_save(const actor_executor_tables_t *self, uint32_t slot,
+                                proto_pack_t *out);
+/* Fills the empty tables of one slot; anything that actor_executor_tables_save() did not pack marks
+ * *in as failed. */
+void actor_executor_tables_load(actor_executor_tables_t *self, uint32_t slot, proto_unpack_t *in);
 
 /* Digest of all cells; kept incrementally. */
 uint64_t actor_executor_tables_digest(const actor_executor_tables_t *self);
