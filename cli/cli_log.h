@@ -7,6 +7,7 @@
 #define CLI_LOG_H
 
 #include "cli_node.h"
+#include "log_filter.h"
 #include "log_set.h"
 
 /* What the help of every sub-command says about exit codes. */
@@ -18,16 +19,49 @@ enum { CLI_LOG_FIRST_WORD = 3 }; /* argv: program, "log", sub-command, ... */
 
 int cli_log_ls(int argc, char **argv);
 int cli_log_show(int argc, char **argv);
+int cli_log_stats(int argc, char **argv);
+int cli_log_timeline(int argc, char **argv);
+int cli_log_diff(int argc, char **argv);
+int cli_log_verify(int argc, char **argv);
+int cli_log_recover(int argc, char **argv);
+int cli_log_reindex(int argc, char **argv);
+int cli_log_slice(int argc, char **argv);
+int cli_log_cut(int argc, char **argv);
+int cli_log_redact(int argc, char **argv);
+int cli_log_minimize(int argc, char **argv);
+int cli_log_export(int argc, char **argv);
+
+/* Reads the options of a sub-command.  False if it ends here, with *exit_code: after --help, after
+ * an error. */
+bool cli_log_parse(const cli_command_t *command, int argc, char **argv, void *values,
+                   cli_words_t *words, int *exit_code);
 int cli_log_replay(int argc, char **argv);
 int cli_log_bisect(int argc, char **argv);
 
 /* The exit code for a failure that ends a sub-command. */
 int cli_log_exit_code(proto_status_t status);
 
-/* Opens the segments of words[first..count), all of them paths.  After a failure that is printed,
+/* Opens the segments of words[begin..end), all of them paths.  After a failure that is printed,
  * *exit_code is set and NULL returned. */
-log_set_t *cli_log_open(const char *command, const cli_words_t *words, uint32_t first,
+log_set_t *cli_log_open(const char *command, const cli_words_t *words, uint32_t begin, uint32_t end,
                         const log_set_options_t *options, int *exit_code);
+
+/* Says on stderr what failed; the exit code for it.  `detail` may be NULL or "". */
+int cli_log_fail(const char *command, proto_status_t status, const char *detail);
+
+/* A request's id, which needs 64 bits without a sign.  False after an error was printed. */
+bool cli_log_parse_request(const char *command, const char *text, uint64_t *out);
+
+/* --type, --from, --to and --request in any combination (NULL = not given); false after an error
+ * was printed. */
+bool cli_log_parse_filter(const char *command, const char *type, const char *from, const char *to,
+                          const char *request, log_filter_t *out);
+
+/* Opens a file for data, "-" is stdout; NULL after an error was printed, with *exit_code.  It must
+ * not exist. */
+FILE *cli_log_open_output(const char *command, const char *path, int *exit_code);
+/* Closes it; the exit code, also after a failed write.  A file that failed is removed. */
+int cli_log_close_output(const char *command, const char *path, FILE *file, int exit_code);
 
 /* Prints what is damaged, one line each on stderr; CLI_EXIT_FOUND if there is any, else
  * CLI_EXIT_OK. */

@@ -162,23 +162,21 @@ cli_log_ls(int argc, char **argv)
 {
     ls_options_t options = {0};
     cli_words_t words;
-    proto_status_t status =
-        cli_options_parse(&ls_command, argc, argv, CLI_LOG_FIRST_WORD, &options, &words);
-    if (status != STATUS_OK) {
-        return status == STATUS_END ? CLI_EXIT_OK : CLI_EXIT_CONFIG;
+    int exit_code;
+    if (!cli_log_parse(&ls_command, argc, argv, &options, &words, &exit_code)) {
+        return exit_code;
     }
     log_set_options_t chosen = {.actor = options.actor};
-    int exit_code = CLI_EXIT_OK;
-    log_set_t *set = cli_log_open("ls", &words, 0, &chosen, &exit_code);
+    log_set_t *set = cli_log_open("ls", &words, 0, words.count, &chosen, &exit_code);
     if (set == NULL) {
         return exit_code;
     }
+    proto_status_t status = STATUS_OK;
     for (uint32_t i = 0; i < log_set_stream_count(set) && status == STATUS_OK; i++) {
         status = list_stream(set, i, options.json, &exit_code);
     }
     if (status != STATUS_OK) {
-        exit_code = cli_log_exit_code(status);
-        fprintf(stderr, "onepath log ls: %s\n", proto_status_text(status));
+        exit_code = cli_log_fail("ls", status, NULL);
     } else if (cli_log_report_damage("ls", set) != CLI_EXIT_OK) {
         exit_code = CLI_EXIT_FOUND;
     }

@@ -1,5 +1,4 @@
 /* `onepath log show`: the records of a log, one after the other. */
-#include <errno.h>
 #include <poll.h>
 #include <signal.h>
 #include <string.h>
@@ -13,7 +12,7 @@ typedef struct {
     const char *type;
     const char *from, *to;
     const char *actor;
-    int64_t request;
+    const char *request;
     uint32_t limit;
     uint32_t columns;
     bool show_private;
@@ -29,7 +28,7 @@ static const cli_option_t show_cli_options[] = {
      false},
     {"type", CLI_OPTION_TEXT, offsetof(show_options_t, type), 0, 0, "NAME",
      "only messages (PLAN) or records (SNAPSHOT) of this name", false},
-    {"request", CLI_OPTION_I64, offsetof(show_options_t, request), 0, 0, "ID",
+    {"request", CLI_OPTION_TEXT, offsetof(show_options_t, request), 0, 0, "ID",
      "only messages that name this request (`slice` finds all that concern it)", false},
     {"actor", CLI_OPTION_TEXT, offsetof(show_options_t, actor), 0, 0, "NAME",
      "only this actor, by name or role", false},
@@ -68,34 +67,6 @@ on_interrupt(int number)
 {
     (void)number;
     interrupted = 1;
-}
-
-static bool
-parse_bound(const char *name, const char *text, log_bound_t *out)
-{
-    if (text == NULL || log_bound_parse(text, out) == STATUS_OK) {
-        return true;
-    }
-    fprintf(stderr,
-            "onepath log show: --%s is '%s'; it takes a sequence number (1234), seconds of the "
-            "monotonic clock (6369.64) or a date (2026-11-30T07:03:59Z)\n",
-            name, text);
-    return false;
-}
-
-static bool
-parse_filter(const show_options_t *options, log_filter_t *filter)
-{
-    if (options->type != NULL && log_filter_set_type(filter, options->type) != STATUS_OK) {
-        fprintf(stderr,
-                "onepath log show: --type is '%s', which is neither a message (PLAN, SUBMIT, ...; "
-                "docs/protocol.md) nor a kind of record (SNAPSHOT, NOTE, ...)\n",
-                options->type);
-        return false;
-    }
-    filter->request = (uint64_t)options->request;
-    return parse_bound("from", options->from, &filter->from) &&
-           parse_bound("to", options->to, &filter->to);
 }
 
 static bool
@@ -167,20 +138,20 @@ cli_log_show(int argc, char **argv)
         }
     }
     cli_words_t words;
-    proto_status_t status =
-        cli_options_parse(&show_command, argc, argv, CLI_LOG_FIRST_WORD, &options, &words);
-    if (status != STATUS_OK) {
-        return status == STATUS_END ? CLI_EXIT_OK : CLI_EXIT_CONFIG;
+    int exit_code;
+    if (!cli_log_parse(&show_command, argc, argv, &options, &words, &exit_code)) {
+        return exit_code;
     }
     log_filter_t filter = {0};
     log_print_options_t print = {.show_private = options.show_private,
                                  .column_len_max = options.columns};
-    if (!parse_filter(&options, &filter) || !parse_form(options.format, &print.form)) {
+    if (!cli_log_parse_filter("show", options.type, options.from, options.to, options.request,
+                              &filter) ||
+        !parse_form(options.format, &print.form)) {
         return CLI_EXIT_CONFIG;
     }
     log_set_options_t chosen = {.actor = options.actor, .follow = options.follow};
-    int exit_code = CLI_EXIT_OK;
-    log_set_t *set = cli_log_open("show", &words, 0, &chosen, &exit_code);
+    log_set_t *set = cli_log_open("show", &words, 0, words.count, &chosen, &exit_code);
     if (set == NULL) {
         return exit_code;
     }
@@ -190,17 +161,13 @@ cli_log_show(int argc, char **argv)
         (void)sigaction(SIGTERM, &action, NULL);
     }
     log_printer_t *printer = NULL;
-    status = log_printer_new(&print, &printer);
+    proto_status_t status = log_printer_new(&print, &printer);
     if (status == STATUS_OK) {
         status = show_all(set, printer, &filter, &options);
     }
     (void)fflush(stdout);
-    exit_code = cli_log_exit_code(status);
-    if (exit_code == CLI_EXIT_OK) {
-        exit_code = cli_log_report_damage("show", set);
-    } else {
-        fprintf(stderr, "onepath log show: %s\n", proto_status_text(status));
-    }
+    exit_code = status == STATUS_OK || status == STATUS_END ? cli_log_report_damage("show", set)
+                                                            : cli_log_fail("show", status, NULL);
     log_printer_destroy(&printer);
     log_set_close(&set);
     return exit_code;

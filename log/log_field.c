@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "log_table.h"
 #include "proto_require.h"
 
 /* Columns of all types have one shape (proto_codec.h). */
@@ -307,6 +308,68 @@ walk_body(walk_t *walk, const proto_message_t *message, const void *a, const voi
             note(walk, field, -1, left, right);
         }
     }
+}
+
+static uint64_t
+hash_bytes(uint64_t hash, const void *data, size_t size_bytes)
+{
+    const uint8_t *at = data;
+    uint64_t word;
+    for (; size_bytes >= sizeof word; at += sizeof word, size_bytes -= sizeof word) {
+        memcpy(&word, at, sizeof word);
+        hash = log_table_mix(hash ^ word);
+    }
+    word = size_bytes;
+    for (size_t i = 0; i < size_bytes; i++) {
+        word = word << 8 | at[i];
+    }
+    return log_table_mix(hash ^ word ^ UINT64_C(0x9e3779b97f4a7c15));
+}
+
+static uint64_t
+hash_field(uint64_t hash, const proto_field_t *field, const void *value)
+{
+    const column_t *column = value;
+    const proto_text_t *text = value;
+    const proto_bytes_t *bytes = value;
+    switch (field->type) {
+    case PROTO_FIELD_U32:
+        return hash_bytes(hash, value, sizeof(uint32_t));
+    case PROTO_FIELD_U64:
+    case PROTO_FIELD_I64:
+    case PROTO_FIELD_F64:
+        return hash_bytes(hash, value, sizeof(uint64_t));
+    case PROTO_FIELD_BOOL:
+        return hash_bytes(hash, value, sizeof(bool));
+    case PROTO_FIELD_STR:
+        return hash_bytes(hash, text->data, text->size_bytes);
+    case PROTO_FIELD_BIN:
+        return hash_bytes(hash, bytes->data, bytes->size_bytes);
+    case PROTO_FIELD_COL_U8:
+    case PROTO_FIELD_COL_U32:
+    case PROTO_FIELD_COL_I32:
+    case PROTO_FIELD_COL_U64:
+    case PROTO_FIELD_COL_F32:
+        return hash_bytes(hash, column->data, column->count * entry_size(field->type));
+    }
+    return hash;
+}
+
+uint64_t
+log_field_hash(proto_kind_t kind, const proto_body_t *body, const log_field_options_t *options)
+{
+    const proto_message_t *message = proto_message_find(kind);
+    require(message != NULL);
+    uint64_t hash = (uint64_t)kind;
+    for (uint32_t index = 0; index < message->field_count; index++) {
+        const proto_field_t *field = &message->fields[index];
+        bool is_skipped = (options != NULL && options->ignore_private && field->is_private) ||
+                          log_field_is_ignored(options, message->name, field->name);
+        if (!is_skipped) {
+            hash = hash_field(hash, field, (const uint8_t *)body + field->offset_bytes);
+        }
+    }
+    return hash;
 }
 
 static bool

@@ -38,6 +38,11 @@ bool log_field_diff(proto_kind_t kind, const proto_body_t *a, const proto_body_t
 bool log_field_diff_header(const proto_header_t *a, const proto_header_t *b,
                            const log_field_options_t *options, log_field_diff_t *out);
 
+/* A number of all that log_field_diff() with these options compares: equal for equal bodies.  The
+ * tolerance is not taken into account. */
+uint64_t log_field_hash(proto_kind_t kind, const proto_body_t *body,
+                        const log_field_options_t *options);
+
 /* True if the options say to skip `field` of `message` (names without the path's index). */
 bool log_field_is_ignored(const log_field_options_t *options, const char *message,
                           const char *field);

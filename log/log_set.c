@@ -40,6 +40,7 @@ struct log_set {
     char *actor; /* ours; NULL = all */
     uint64_t epoch;
     bool follow;
+    bool skip_damage;
     segment_t **segments; /* all, in order of finding; ours */
     uint32_t segment_count;
     stream_t *streams; /* LOG_SET_STREAM_COUNT_MAX */
@@ -202,6 +203,21 @@ is_known(const log_set_t *self, const struct stat *info)
     return false;
 }
 
+void
+log_set_make_name_plain(char name[PROTO_NAME_SIZE_BYTES])
+{
+    size_t at = 0;
+    for (; at + 1 < PROTO_NAME_SIZE_BYTES && name[at] != '\0'; at++) {
+        if (strchr("abcdefghijklmnopqrstuvwxyz0123456789-", name[at]) == NULL) {
+            name[at] = '-';
+        }
+    }
+    if (at == 0) {
+        name[at++] = '-';
+    }
+    name[at] = '\0';
+}
+
 /* Reads the header of one file and keeps it if it is wanted. */
 static proto_status_t
 add_segment(log_set_t *self, const char *path, const struct stat *info, proto_error_t *error)
@@ -243,6 +259,7 @@ add_segment(log_set_t *self, const char *path, const struct stat *info, proto_er
         return STATUS_OK;
     }
     segment->header = *proto_log_reader_header(reader);
+    log_set_make_name_plain(segment->header.name);
     proto_log_reader_close(&reader);
     return is_wanted(self, &segment->header) ? add_to_stream(self, segment, error) : STATUS_OK;
 }
@@ -360,6 +377,7 @@ copy_options(log_set_t *self, const char *const *paths, uint32_t path_count,
     if (options != NULL) {
         self->epoch = options->epoch;
         self->follow = options->follow;
+        self->skip_damage = options->skip_damage;
         if (options->actor != NULL) {
             self->actor = strdup(options->actor);
             return self->actor != NULL ? STATUS_OK : STATUS_ERR_NO_MEMORY;
@@ -425,6 +443,9 @@ open_reader(log_set_t *self, stream_t *stream)
         segment->is_bad = true; /* it was good when its header was read */
         note_damage(self, segment, status, 0, 0, why.detail);
     }
+    if (status == STATUS_OK) {
+        proto_log_reader_set_skip(stream->reader, self->skip_damage);
+    }
     return status;
 }
 
@@ -434,13 +455,26 @@ note_end(log_set_t *self, stream_t *stream, proto_status_t status)
     uint64_t offset = proto_log_reader_offset(stream->reader);
     uint64_t size = proto_log_reader_size(stream->reader);
     char detail[160];
-    (void)snprintf(detail, sizeof detail, "%s at byte %llu of %llu, after %llu whole records",
+    (void)snprintf(detail, sizeof detail,
+                   "%s at byte %llu of %llu, after %llu whole records: %.60s",
                    status == STATUS_AGAIN           ? "ends within a record"
                    : status == STATUS_ERR_MALFORMED ? "is damaged"
                                                     : "cannot be read",
                    (unsigned long long)offset, (unsigned long long)size,
-                   (unsigned long long)stream->record_count);
+                   (unsigned long long)stream->record_count, proto_log_reader_why(stream->reader));
     note_damage(self, stream->segments[stream->at], status, offset, stream->record_count, detail);
+}
+
+/* The first damage of a segment that is read on behind it. */
+static void
+note_skipped(log_set_t *self, stream_t *stream, uint64_t offset)
+{
+    char detail[160];
+    (void)snprintf(detail, sizeof detail,
+                   "is damaged at byte %llu, after %llu whole records; read on behind it",
+                   (unsigned long long)offset, (unsigned long long)stream->record_count - 1);
+    note_damage(self, stream->segments[stream->at], STATUS_ERR_MALFORMED, offset,
+                stream->record_count - 1, detail);
 }
 
 /* Reads the stream's next record into its item.  STATUS_END: none, for now or for good. */
@@ -462,6 +496,9 @@ fill(log_set_t *self, stream_t *stream)
         proto_status_t status = proto_log_reader_next(stream->reader, &stream->item.record);
         if (status == STATUS_OK) {
             stream->record_count++;
+            if (stream->item.record.is_made && !segment->is_noted) {
+                note_skipped(self, stream, offset);
+            }
             stream->item.header = &segment->header;
             stream->item.path = segment->path;
             stream->item.offset = offset;

@@ -22,8 +22,10 @@ typedef struct log_set log_set_t;
 typedef struct {
     const char *actor; /* only this actor, by its name or the name of its role; NULL = all */
     uint64_t epoch;    /* only this incarnation; 0 = all */
-    bool follow;       /* the end of the last segment of a stream is no damage, and no end for good:
-                          see log_set_refresh() */
+    bool skip_damage; /* go on behind damage within a segment: in its place comes a DROP record with
+                         is_made set; else the segment ends there */
+    bool follow;      /* the end of the last segment of a stream is no damage, and no end for good:
+                         see log_set_refresh() */
 } log_set_options_t;
 
 /* One incarnation of one actor.  Lent; `header` is that of its first segment. */
@@ -81,6 +83,10 @@ log_set_stream_t log_set_stream(const log_set_t *self, uint32_t index);
 const char *log_set_segment_path(const log_set_t *self, uint32_t stream, uint32_t index);
 const proto_log_header_t *log_set_segment_header(const log_set_t *self, uint32_t stream,
                                                  uint32_t index);
+
+/* Whatever is not [a-z0-9-] becomes '-': names of a hostile header go to terminals and into file
+ * names.  The headers of a set are like that already. */
+void log_set_make_name_plain(char name[PROTO_NAME_SIZE_BYTES]);
 
 /* Damage seen so far: that of headers at once, that of records when they were passed. */
 uint32_t log_set_damage_count(const log_set_t *self);

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "log_set.h"
 #include "proto_require.h"
 
 static uint64_t
@@ -64,6 +65,7 @@ log_survey_segment(const char *path, log_survey_t *out, proto_error_t *error)
     }
     memset(out, 0, sizeof *out);
     out->header = *proto_log_reader_header(reader);
+    log_set_make_name_plain(out->header.name);
     log_gaps_t gaps = {0};
     proto_log_record_t record;
     while ((status = proto_log_reader_next(reader, &record)) == STATUS_OK) {

@@ -1,0 +1,330 @@
+#include "log_diff.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "log_diff_side.h"
+#include "log_print.h"
+#include "proto_require.h"
+
+static const char *const default_ignored[] = {
+    "duration_ns", "queue_ns", "deadline_ns",    "step_age_ns", "cpu_ns",
+    "busy_ns",     "epoch",    "resident_bytes", "progress",
+};
+/* What depends on who else was there. */
+static const char *const aligned_ignored[] = {"cause", "slot", "step", "exchange"};
+
+typedef struct {
+    const log_diff_options_t *options;
+    log_field_options_t fields;
+    const char *ignored[LOG_DIFF_IGNORED_MAX];
+    FILE *out;
+    log_diff_result_t *result;
+    const char *actor; /* that is compared */
+} diff_t;
+
+const char *const *
+log_diff_default_ignored(uint32_t *count_p)
+{
+    *count_p = sizeof default_ignored / sizeof default_ignored[0];
+    return default_ignored;
+}
+
+static void
+add_ignored(diff_t *self, const char *const *names, uint32_t count)
+{
+    for (uint32_t i = 0; i < count && self->fields.ignored_count < LOG_DIFF_IGNORED_MAX; i++) {
+        self->ignored[self->fields.ignored_count++] = names[i];
+    }
+}
+
+static void
+choose_fields(diff_t *self)
+{
+    const log_diff_options_t *options = self->options;
+    self->fields = (log_field_options_t){.ignore_private = options->ignore_private,
+                                         .hide_private = !options->show_private,
+                                         .ignored = self->ignored,
+                                         .tolerance = options->tolerance};
+    add_ignored(self, options->ignored, options->ignored_count);
+    if (!options->no_defaults) {
+        add_ignored(self, default_ignored, sizeof default_ignored / sizeof default_ignored[0]);
+    }
+    if (options->align_requests) {
+        add_ignored(self, aligned_ignored, sizeof aligned_ignored / sizeof aligned_ignored[0]);
+    }
+}
+
+/* ---- comparing two messages ------------------------------------------------------------------ */
+
+/* True if they differ; *out says where. */
+static bool
+messages_differ(const diff_t *self, const log_diff_cursor_t *a, const log_diff_cursor_t *b,
+                log_field_diff_t *out)
+{
+    const log_message_t *left = &a->message, *right = &b->message;
+    memset(out, 0, sizeof *out);
+    bool out_a = a->item.record.kind == PROTO_LOG_OUT, out_b = b->item.record.kind == PROTO_LOG_OUT;
+    if (out_a != out_b || left->header.kind != right->header.kind) {
+        (void)snprintf(out->path, sizeof out->path, "message");
+        (void)snprintf(out->left, sizeof out->left, "%s%s", out_a ? "send " : "",
+                       proto_kind_name(left->header.kind));
+        (void)snprintf(out->right, sizeof out->right, "%s%s", out_b ? "send " : "",
+                       proto_kind_name(right->header.kind));
+        return true;
+    }
+    if (log_field_diff_header(&left->header, &right->header, &self->fields, out)) {
+        return true;
+    }
+    if (left->has_body && right->has_body) {
+        return log_field_diff(left->header.kind, &left->body, &right->body, &self->fields, out);
+    }
+    /* What does not decode is compared as bytes. */
+    bool is_same =
+        left->has_body == right->has_body &&
+        left->body_bytes.size_bytes == right->body_bytes.size_bytes &&
+        (left->body_bytes.size_bytes == 0 ||
+         memcmp(left->body_bytes.data, right->body_bytes.data, left->body_bytes.size_bytes) == 0);
+    if (!is_same) {
+        (void)snprintf(out->path, sizeof out->path, "body");
+        (void)snprintf(out->left, sizeof out->left, "%s, %zu bytes",
+                       left->has_body ? "decodes" : "undecodable", left->body_bytes.size_bytes);
+        (void)snprintf(out->right, sizeof out->right, "%s, %zu bytes",
+                       right->has_body ? "decodes" : "undecodable", right->body_bytes.size_bytes);
+    }
+    return !is_same;
+}
+
+/* ---- reporting ------------------------------------------------------------------------------- */
+
+static void
+print_at(const diff_t *self, const char *mark, const log_diff_place_t *place)
+{
+    log_print_options_t options = {.form = LOG_PRINT_TEXT,
+                                   .show_private = self->options->show_private};
+    log_printer_t *printer = NULL;
+    log_decoder_t decoder = {0};
+    log_set_item_t item;
+    proto_log_reader_t *reader = NULL;
+    if (log_printer_new(&options, &printer) != STATUS_OK) {
+        return;
+    }
+    if (log_diff_place_read(place, &reader, &item) == STATUS_OK) {
+        log_message_t message;
+        bool has_message = log_decoder_decode(&decoder, &item.record, &message) == STATUS_OK;
+        fprintf(self->out, "%s ", mark);
+        log_printer_print(printer, self->out, &item, has_message ? &message : NULL);
+    }
+    proto_log_reader_close(&reader);
+    log_decoder_fini(&decoder);
+    log_printer_destroy(&printer);
+}
+
+static void
+print_quoted(FILE *out, const char *text)
+{
+    fputc('"', out);
+    for (const char *at = text; *at != '\0'; at++) {
+        if (*at == '"' || *at == '\\') {
+            fputc('\\', out);
+        }
+        fputc((unsigned char)*at < 0x20 ? '.' : *at, out);
+    }
+    fputc('"', out);
+}
+
+static void
+report_json(const diff_t *self, uint64_t number, const log_diff_cursor_t *a,
+            const log_diff_cursor_t *b, const log_field_diff_t *field)
+{
+    fprintf(self->out, "{\"actor\":\"%s\",\"message\":%" PRIu64, self->actor, number);
+    if (a->has_message) {
+        fprintf(self->out, ",\"a_seq\":%" PRIu64, a->item.record.sequence);
+    }
+    if (b->has_message) {
+        fprintf(self->out, ",\"b_seq\":%" PRIu64, b->item.record.sequence);
+    }
+    fputs(",\"path\":", self->out);
+    print_quoted(self->out, field->path);
+    fputs(",\"a\":", self->out);
+    print_quoted(self->out, field->left);
+    fputs(",\"b\":", self->out);
+    print_quoted(self->out, field->right);
+    fprintf(self->out, ",\"more\":%u}\n", (unsigned)field->more_count);
+}
+
+static void
+report(const diff_t *self, uint64_t number, const log_diff_cursor_t *a, const log_diff_cursor_t *b,
+       const log_field_diff_t *field)
+{
+    self->result->differences++;
+    if (self->options->json) {
+        report_json(self, number, a, b, field);
+        return;
+    }
+    fprintf(self->out, "%s: message %" PRIu64 " differs: %s is %s in A, %s in B", self->actor,
+            number, field->path, field->left, field->right);
+    if (field->more_count > 0) {
+        fprintf(self->out, " (and %u more fields)", (unsigned)field->more_count);
+    }
+    fputc('\n', self->out);
+    uint32_t context = self->options->context != 0 ? self->options->context : 3;
+    for (uint32_t back = context < LOG_DIFF_CONTEXT_MAX ? context : LOG_DIFF_CONTEXT_MAX; back > 0;
+         back--) {
+        const log_diff_place_t *place = log_diff_cursor_recent(a, back);
+        if (place != NULL) {
+            print_at(self, " ", place);
+        }
+    }
+    if (a->has_message) {
+        print_at(self, "A", &a->place);
+    } else {
+        fprintf(self->out, "A (ends)\n");
+    }
+    if (b->has_message) {
+        print_at(self, "B", &b->place);
+    } else {
+        fprintf(self->out, "B (ends)\n");
+    }
+}
+
+/* ---- one pair of incarnations ---------------------------------------------------------------- */
+
+/* In order; `ordinal` LOG_TABLE_NONE = every message, else those of one request. */
+static proto_status_t
+compare_in_order(diff_t *self, log_diff_cursor_t *a, log_diff_cursor_t *b, int32_t ordinal)
+{
+    for (uint64_t number = 1;; number++) {
+        proto_status_t status = log_diff_cursor_next(a, ordinal);
+        if (status == STATUS_OK) {
+            status = log_diff_cursor_next(b, ordinal);
+        }
+        if (status != STATUS_OK) {
+            return status;
+        }
+        if (!a->has_message && !b->has_message) {
+            return STATUS_OK;
+        }
+        log_field_diff_t field = {.path = "message"};
+        bool differ = true;
+        if (a->has_message && b->has_message) {
+            differ = messages_differ(self, a, b, &field);
+        } else {
+            (void)snprintf(field.left, sizeof field.left, "%s",
+                           a->has_message ? proto_kind_name(a->message.header.kind) : "(ends)");
+            (void)snprintf(field.right, sizeof field.right, "%s",
+                           b->has_message ? proto_kind_name(b->message.header.kind) : "(ends)");
+        }
+        if (differ) {
+            report(self, number, a, b, &field);
+            return STATUS_OK;
+        }
+        self->result->compared++;
+    }
+}
+
+/* Aligned: sums of each request's messages tell which request differs, a second reading where. */
+static proto_status_t
+compare_aligned(diff_t *self, log_diff_cursor_t *a, log_diff_cursor_t *b)
+{
+    proto_status_t status = log_diff_cursor_sum(a, &self->fields);
+    if (status == STATUS_OK) {
+        status = log_diff_cursor_sum(b, &self->fields);
+    }
+    if (status != STATUS_OK) {
+        return status;
+    }
+    uint32_t count = a->requests.count > b->requests.count ? a->requests.count : b->requests.count;
+    for (uint32_t i = 0; i < count; i++) {
+        static const log_diff_sum_t nothing;
+        const log_diff_sum_t *left = i < a->requests.count ? &a->sums[i] : &nothing;
+        const log_diff_sum_t *right = i < b->requests.count ? &b->sums[i] : &nothing;
+        if (left->sum == right->sum && left->count == right->count) {
+            self->result->compared += left->count;
+            continue;
+        }
+        status = log_diff_cursor_rewind(a);
+        if (status == STATUS_OK) {
+            status = log_diff_cursor_rewind(b);
+        }
+        if (status != STATUS_OK) {
+            return status;
+        }
+        if (!self->options->json) {
+            fprintf(self->out, "request %u of %s:\n", (unsigned)i + 1, self->actor);
+        }
+        return compare_in_order(self, a, b, (int32_t)i);
+    }
+    return STATUS_OK;
+}
+
+static proto_status_t
+compare_pair(diff_t *self, const log_diff_side_t *a, const log_diff_side_t *b,
+             const log_diff_stream_t *left, const log_diff_stream_t *right, proto_error_t *error)
+{
+    log_diff_cursor_t cursors[2];
+    memset(cursors, 0, sizeof cursors);
+    self->actor = left->name;
+    proto_status_t status = log_diff_cursor_open(&cursors[0], a, left, error);
+    if (status == STATUS_OK) {
+        status = log_diff_cursor_open(&cursors[1], b, right, error);
+    }
+    cursors[0].by_row = cursors[1].by_row = self->options->align_requests;
+    if (status == STATUS_OK) {
+        status = self->options->align_requests
+                     ? compare_aligned(self, &cursors[0], &cursors[1])
+                     : compare_in_order(self, &cursors[0], &cursors[1], LOG_TABLE_NONE);
+    }
+    for (int i = 0; i < 2; i++) {
+        self->result->damages += cursors[i].set != NULL ? log_set_damage_count(cursors[i].set) : 0;
+        log_diff_cursor_fini(&cursors[i]);
+    }
+    return status;
+}
+
+/* ---- all of them ----------------------------------------------------------------------------- */
+
+static void
+report_alone(diff_t *self, const log_diff_stream_t *stream, const char *side)
+{
+    self->result->differences++;
+    if (self->options->json) {
+        fprintf(self->out, "{\"actor\":\"%s\",\"only_in\":\"%s\"}\n", stream->name, side);
+    } else {
+        fprintf(self->out, "%s: this incarnation is only in %s\n", stream->name, side);
+    }
+}
+
+proto_status_t
+log_diff(const log_diff_side_t *a, const log_diff_side_t *b, const log_diff_options_t *options,
+         FILE *out, log_diff_result_t *result, proto_error_t *error)
+{
+    require(options->tolerance <= 0 || !options->align_requests);
+    diff_t self = {.options = options, .out = out, .result = result};
+    memset(result, 0, sizeof *result);
+    choose_fields(&self);
+    log_diff_stream_t *streams[2] = {NULL, NULL};
+    uint32_t counts[2] = {0, 0};
+    proto_status_t status = log_diff_streams(a, options->actor, &streams[0], &counts[0], error);
+    if (status == STATUS_OK) {
+        status = log_diff_streams(b, options->actor, &streams[1], &counts[1], error);
+    }
+    uint32_t left = 0, right = 0;
+    while (status == STATUS_OK && (left < counts[0] || right < counts[1])) {
+        int order = left == counts[0] ? 1
+                    : right == counts[1]
+                        ? -1
+                        : log_diff_stream_order(&streams[0][left], &streams[1][right]);
+        if (order < 0) {
+            report_alone(&self, &streams[0][left++], "A");
+        } else if (order > 0) {
+            report_alone(&self, &streams[1][right++], "B");
+        } else {
+            status = compare_pair(&self, a, b, &streams[0][left++], &streams[1][right++], error);
+        }
+    }
+    free(streams[0]);
+    free(streams[1]);
+    return status;
+}
