@@ -3,6 +3,8 @@
 The gateway's history is the only truth: what is open goes on with the next scheduler, so each answer
 is, token for token, that of an undisturbed run; usage included.  No error event, no hole, no double.
 """
+import os
+import signal
 import threading
 
 from system import System, check, main, wait_for
@@ -181,9 +183,10 @@ def killed_while_others_wait():
         ask = lambda prompt: node.complete(prompt, max_tokens=20, ignore_eos=True)
         wanted = [ask(prompt)["choices"][0]["text"] for prompt in prompts]
         long = stream(node, GREEDY)
-        got, killed = [None] * len(prompts), threading.Event()
+        got, begun, killed = [None] * len(prompts), threading.Event(), threading.Event()
 
         def queued(at):
+            check(begun.wait(30), "nothing ran")
             got[at] = ask(prompts[at])
 
         def late(at):
@@ -192,7 +195,8 @@ def killed_while_others_wait():
 
         def running():
             def on_event(events):
-                if len(events) >= 4 and not killed.is_set() \
+                begun.set()
+                if not killed.is_set() \
                         and node.metric("onepath_num_requests_waiting") >= 2:
                     node.kill("scheduler")
                     killed.set()
@@ -205,7 +209,53 @@ def killed_while_others_wait():
         check(node.stop() == 0, "exit code after an asked stop")
 
 
+def stopped_at(node, actor, count):
+    """An on_event that freezes an actor after `count` events; and the process ids it froze."""
+    frozen = []
+
+    def on_event(events):
+        if len(events) >= count and not frozen:
+            frozen.append(node.kill(actor, signal.SIGSTOP))
+    return on_event, frozen
+
+
+def a_frozen_scheduler_that_wakes_changes_no_answer():
+    """It counts as lost after a second.  Awake again it knows old requests: nothing that it still says
+    about them may be taken, and it gets them again under new names."""
+    with System(*SMALL) as node:
+        node.wait_ready()
+        for name in ("seeded", "logprobs"):
+            wanted = stream(node, CASES[name])
+            on_event, frozen = stopped_at(node, "scheduler", 6)
+            waker = threading.Thread(target=lambda: (
+                wait_for("the freeze", 20, lambda: frozen),
+                wait_for("the loss", 20, lambda: node.metric("onepath_choices_waiting") == 1),
+                os.kill(frozen[0], signal.SIGCONT)))
+            waker.start()
+            same(name, stream(node, CASES[name], on_event), wanted)
+            waker.join()
+        check(node.metric("onepath_resumed_requests_total") >= 2, "nothing was resumed")
+        check(node.stop() == 0, "exit code after an asked stop")
+
+
+def a_scheduler_that_stays_away_is_an_error():
+    """Nothing takes over within --resume-timeout: one error event, and the body breaks off."""
+    with System(*SMALL, "--resume-timeout", "1") as node:
+        node.wait_ready()
+        wanted = stream(node, CASES["seeded"])
+        on_event, frozen = stopped_at(node, "scheduler", 6)
+        events, ended = node.stream(PROMPT, on_event, **CASES["seeded"])
+        check(ended == "broken", f"the stream ended as {ended}")
+        check(events[-1].get("error", {}).get("code") == "worker_lost", f"the last event: {events[-1]}")
+        status, answer, headers = node.request("POST", "/v1/completions", {"prompt": PROMPT})
+        check(status == 503 and "Retry-After" in headers, f"a request now gave {status}: {answer}")
+        os.kill(frozen[0], signal.SIGCONT)
+        node.wait_ready()
+        same("the next request", stream(node, CASES["seeded"]), wanted)
+
+
 if __name__ == "__main__":
-    main([a_killed_scheduler_changes_no_answer, three_kills_in_a_row, killed_during_the_prefill,
+    main([a_frozen_scheduler_that_wakes_changes_no_answer, a_scheduler_that_stays_away_is_an_error,
+          a_killed_scheduler_changes_no_answer, three_kills_in_a_row, killed_during_the_prefill,
           killed_between_the_last_token_and_its_end, lost_messages_are_made_good,
           killed_while_others_wait])
