@@ -22,6 +22,8 @@ static const struct {
     {"cut", cli_log_cut, "a part of a log, or several logs in one, as a log"},
     {"redact", cli_log_redact, "the log without prompts, tokens and sampling"},
     {"minimize", cli_log_minimize, "a smaller log on which a command still fails"},
+    {"replay", cli_log_replay, "feeds an actor's core what it was given, and compares"},
+    {"bisect", cli_log_bisect, "the first input after which something is wrong"},
     {"export", cli_log_export, "JSON lines or MCAP"},
     {"verify", cli_log_verify, "is every byte whole? names what is not"},
     {"recover", cli_log_recover, "cuts torn tails, saves what is good around damage"},

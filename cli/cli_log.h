@@ -30,13 +30,13 @@ int cli_log_cut(int argc, char **argv);
 int cli_log_redact(int argc, char **argv);
 int cli_log_minimize(int argc, char **argv);
 int cli_log_export(int argc, char **argv);
+int cli_log_replay(int argc, char **argv);
+int cli_log_bisect(int argc, char **argv);
 
 /* Reads the options of a sub-command.  False if it ends here, with *exit_code: after --help, after
  * an error. */
 bool cli_log_parse(const cli_command_t *command, int argc, char **argv, void *values,
                    cli_words_t *words, int *exit_code);
-int cli_log_replay(int argc, char **argv);
-int cli_log_bisect(int argc, char **argv);
 
 /* The exit code for a failure that ends a sub-command. */
 int cli_log_exit_code(proto_status_t status);

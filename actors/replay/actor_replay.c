@@ -282,7 +282,9 @@ actor_replay_describe(const actor_replay_options_t *options, uint64_t sequence, 
     out[0] = '\0';
     log_set_t *set = NULL;
     log_decoder_t decoder = {0};
-    const log_set_options_t set_options = {.actor = options->actor, .epoch = options->epoch};
+    const log_set_options_t set_options = {.actor = options->actor,
+                                           .epoch = options->epoch,
+                                           .skip_damage = true};
     proto_status_t status =
         log_set_open(options->paths, options->path_count, &set_options, &set, NULL);
     if (status != STATUS_OK) {

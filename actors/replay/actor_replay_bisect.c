@@ -104,7 +104,9 @@ collect(bisect_t *self)
     log_set_t *set = NULL;
     proto_error_t error = {{0}};
     const actor_replay_options_t *options = self->options;
-    const log_set_options_t set_options = {.actor = options->actor, .epoch = options->epoch};
+    const log_set_options_t set_options = {.actor = options->actor,
+                                           .epoch = options->epoch,
+                                           .skip_damage = true};
     proto_status_t status =
         log_set_open(options->paths, options->path_count, &set_options, &set, &error);
     if (status == STATUS_ERR_NO_MEMORY) {

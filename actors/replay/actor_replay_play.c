@@ -506,7 +506,9 @@ actor_replay_play(const actor_replay_options_t *options, actor_replay_report_t *
     replay_t self = {.options = options,
                      .report = report,
                      .checks = options->checks != 0 ? options->checks : ACTOR_REPLAY_CHECK_ALL};
-    const log_set_options_t set_options = {.actor = options->actor, .epoch = options->epoch};
+    const log_set_options_t set_options = {.actor = options->actor,
+                                           .epoch = options->epoch,
+                                           .skip_damage = true};
     proto_error_t error = {{0}};
     proto_status_t status =
         log_set_open(options->paths, options->path_count, &set_options, &self.set, &error);

@@ -283,7 +283,9 @@ actor_replay_bisect_command(const actor_replay_options_t *options, const char *c
     memset(out, 0, sizeof *out);
     prefix_t self = {.options = options, .out = out, .command = command};
     proto_error_t error = {{0}};
-    const log_set_options_t set_options = {.actor = options->actor, .epoch = options->epoch};
+    const log_set_options_t set_options = {.actor = options->actor,
+                                           .epoch = options->epoch,
+                                           .skip_damage = true};
     (void)snprintf(self.path, sizeof self.path, "%s/prefix.alog", folder);
     proto_status_t status =
         log_set_open(options->paths, options->path_count, &set_options, &self.set, &error);
