@@ -121,8 +121,7 @@ choose_config(actor_sim_random_t *random, uint32_t faults, actor_sim_config_t *c
     config->step_max_us = config->step_min_us + actor_sim_random_between(random, 0, 4000);
     config->prompt_max = actor_sim_random_between(random, 2, config->model.model_len_max - 2);
     config->generation_max = actor_sim_random_between(random, 2, config->model.model_len_max / 2);
-    config->open_count_max =
-        2 * config->model.slot_count + actor_sim_random_between(random, 0, 40);
+    config->open_count_max = 2 * config->model.slot_count + actor_sim_random_between(random, 0, 40);
     /* From a third of what the node can bear to the double of it. */
     uint32_t step_us = (config->step_min_us + config->step_max_us) / 2 + config->latency_max_us;
     uint32_t bearable_us = step_us * (config->generation_max / 2 + 3) / config->model.slot_count;

@@ -26,7 +26,7 @@
     FAULT(REORDER, "reorder", 1, "messages come late or early")                                    \
     FAULT(CORRUPT, "corrupt", 1,                                                                   \
           "bytes of a message are cut or changed so that it does not decode")                      \
-    FAULT(STALE, "stale", 0, "messages of an old incarnation turn up")                             \
+    FAULT(STALE, "stale", 1, "messages of an old incarnation turn up: the link begins anew")       \
     FAULT(PARTITION, "partition", 1, "a link is cut, in one or both directions")                   \
     FAULT(CRASH, "crash", 1, "an actor dies and comes back with a higher epoch")                   \
     FAULT(ZOMBIE, "zombie", 1, "its successor starts while an actor still runs")                   \

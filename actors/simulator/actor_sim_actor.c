@@ -187,8 +187,8 @@ actor_sim_supervise(actor_sim_t *self, uint32_t member, uint64_t epoch)
     if (member <= ACTOR_SIM_MEMBER_EXECUTOR) {
         self->replaced_ns = self->now_ns;
     }
-    uint64_t over_ns = self->now_ns + wait_ns + 3000 * ACTOR_SIM_MS;
-    self->harm_until_ns = over_ns > self->harm_until_ns ? over_ns : self->harm_until_ns;
+    actor_sim_harm(self, self->now_ns + wait_ns + 3000 * ACTOR_SIM_MS,
+                   member != ACTOR_SIM_MEMBER_SCHEDULER);
 }
 
 /* ---- inputs ---------------------------------------------------------------------------------- */

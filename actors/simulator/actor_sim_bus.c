@@ -476,7 +476,7 @@ receive_old(actor_sim_t *self, actor_sim_connection_t *connection, uint32_t own)
     header.sequence = side->sequence_in + 1;
     old->header_size_bytes = (uint32_t)proto_header_encode(&header, old->header);
     old->to_side = own;
-    actor_sim_strike(self, ACTOR_SIM_INDEX_STALE, 0);
+    actor_sim_strike(self, ACTOR_SIM_INDEX_STALE, 3000 * ACTOR_SIM_MS);
     receive(self, old, connection);
 }
 

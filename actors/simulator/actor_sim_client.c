@@ -361,7 +361,8 @@ on_end(actor_sim_t *self, uint32_t actor, actor_sim_client_t *client, const prot
         return;
     }
     bool failed = end->reason == PROTO_FINISH_ERROR || end->reason == PROTO_FINISH_REFUSED;
-    bool harmed = self->harm_until_ns >= client->begun_ns;
+    bool runs = end->reason == PROTO_FINISH_ERROR;
+    bool harmed = (runs ? self->loss_until_ns : self->harm_until_ns) >= client->begun_ns;
     if (code_is(end, "stalled") || (failed && !harmed && !is_expected(client, end))) {
         actor_sim_fail(self, "no error without a fault", "client %u ended with %.*s: %.*s", index,
                        (int)end->code.size_bytes, end->code.data, (int)end->detail.size_bytes,

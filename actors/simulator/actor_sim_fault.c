@@ -119,13 +119,30 @@ actor_sim_faults_choose(actor_sim_t *self)
 }
 
 void
+actor_sim_harm(actor_sim_t *self, uint64_t until_ns, bool costs)
+{
+    self->harm_until_ns = until_ns > self->harm_until_ns ? until_ns : self->harm_until_ns;
+    if (costs) {
+        self->loss_until_ns = until_ns > self->loss_until_ns ? until_ns : self->loss_until_ns;
+    }
+}
+
+void
 actor_sim_strike(actor_sim_t *self, actor_sim_fault_index_t fault, uint64_t harm_ns)
 {
     self->result.fault_count++;
     if (kinds[fault].is_harmful) {
-        uint64_t until_ns = self->now_ns + harm_ns;
-        self->harm_until_ns = until_ns > self->harm_until_ns ? until_ns : self->harm_until_ns;
+        actor_sim_harm(self, self->now_ns + harm_ns, true);
     }
+}
+
+void
+actor_sim_strike_member(actor_sim_t *self, actor_sim_fault_index_t fault, uint32_t member,
+                        uint64_t harm_ns)
+{
+    self->result.fault_count++;
+    (void)fault;
+    actor_sim_harm(self, self->now_ns + harm_ns, member != ACTOR_SIM_MEMBER_SCHEDULER);
 }
 
 /* ---- single strikes -------------------------------------------------------------------------- */
@@ -175,7 +192,7 @@ strike_actor(actor_sim_t *self, actor_sim_fault_index_t fault, uint32_t index)
     switch ((int)fault) {
     case ACTOR_SIM_INDEX_CRASH:
         if (may_restart(self, member)) {
-            actor_sim_strike(self, fault, RECOVERY_NS);
+            actor_sim_strike_member(self, fault, member, RECOVERY_NS);
             actor_sim_kill(self, index);
         }
         break;
@@ -200,7 +217,7 @@ strike_actor(actor_sim_t *self, actor_sim_fault_index_t fault, uint32_t index)
     case ACTOR_SIM_INDEX_DRAIN:
         if (may_restart(self, member)) {
             uint64_t grace_ns = actor_sim_random_us(random, 1000, 1000000);
-            actor_sim_strike(self, fault, grace_ns + RECOVERY_NS);
+            actor_sim_strike_member(self, fault, member, grace_ns + RECOVERY_NS);
             actor_sim_drain(self, index, grace_ns);
         }
         break;

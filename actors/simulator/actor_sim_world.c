@@ -135,7 +135,7 @@ actor_sim_world_begin(actor_sim_t *self, uint64_t seed, const actor_sim_config_t
                                        .role = roles[i],
                                        .actor = ACTOR_SIM_NONE,
                                        .starting = true};
-        actor_restart_init(&member->restart, ACTOR_RESTART_COUNT_MAX, 0);
+        actor_restart_init(&member->restart, ACTOR_RESTART_COUNT_MAX, 3000 * ACTOR_SIM_MS);
         actor_sim_at(self, START_NS + actor_sim_random_us(&self->random_bus, 0, 20000),
                      ACTOR_SIM_EVENT_START, i, 0, NULL);
     }

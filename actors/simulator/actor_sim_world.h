@@ -203,7 +203,7 @@ typedef struct {
     uint32_t gateway_count;
     uint32_t latency_min_us, latency_max_us;
     uint32_t step_min_us, step_max_us;
-    uint32_t interval_us; /* between two requests, on average; 0 = none come by themselves */
+    uint32_t interval_us;    /* between two requests, on average; 0 = none come by themselves */
     uint32_t open_count_max; /* beyond it clients wait outside */
     uint32_t prompt_max, generation_max;
 } actor_sim_config_t;
@@ -231,7 +231,8 @@ struct actor_sim {
     uint64_t cut_until_ns[ACTOR_SIM_MEMBER_COUNT_MAX][ACTOR_SIM_MEMBER_COUNT_MAX];
     bool cut_loses[ACTOR_SIM_MEMBER_COUNT_MAX][ACTOR_SIM_MEMBER_COUNT_MAX]; /* else it is late */
     uint64_t slow_until_ns;                                                 /* of the device */
-    uint64_t harm_until_ns; /* a harmful fault's effects may last until then */
+    uint64_t harm_until_ns; /* a harmful fault's effects may last until then: */
+    uint64_t loss_until_ns; /* of these, the ones that may cost a request that runs */
     uint64_t disk_until_ns; /* the recorder's disk is full until then */
     uint64_t replaced_ns;   /* when a scheduler or an executor was last replaced */
     bool healed;
@@ -396,6 +397,11 @@ void actor_sim_faults_choose(actor_sim_t *self);
 void actor_sim_on_fault(actor_sim_t *self);
 /* Says that a fault strikes now; what it harms may last for `harm_ns`. */
 void actor_sim_strike(actor_sim_t *self, actor_sim_fault_index_t fault, uint64_t harm_ns);
+/* The same for an actor that is replaced: the loss of a scheduler costs no request that runs. */
+void actor_sim_strike_member(actor_sim_t *self, actor_sim_fault_index_t fault, uint32_t member,
+                             uint64_t harm_ns);
+/* What is harmed until then; `costs`: requests that run too. */
+void actor_sim_harm(actor_sim_t *self, uint64_t until_ns, bool costs);
 /* An actor stands still. */
 void actor_sim_freeze(actor_sim_t *self, uint32_t actor, uint64_t duration_ns);
 /* Nothing of member a reaches member b (and the other way round); it is lost, or late. */
