@@ -321,6 +321,7 @@ cli_signals_install(bool supervised)
     memset(&action, 0, sizeof action);
     action.sa_handler = SIG_IGN;
     (void)sigaction(SIGPIPE, &action, NULL);
+    (void)sigaction(SIGXFSZ, &action, NULL); /* a limit on file sizes is a full disk, no death */
     if (supervised) {
         /* Ctrl-C reaches the whole process group; the supervisor turns it into STOP messages. */
         (void)sigaction(SIGINT, &action, NULL);

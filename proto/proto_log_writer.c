@@ -16,7 +16,8 @@ enum {
     BUFFER_SIZE = 64 * 1024, /* bytes; a larger record goes to the file by itself */
     FLUSH_AGE_NS = 10 * 1000 * 1000,
     FILE_NAME_SIZE = PROTO_NAME_SIZE_BYTES + 40,
-    DROP_SIZE_MAX = 192, /* bytes of a DROP record */
+    SEGMENT_INDEX_MAX = 1000000, /* six digits of its name */
+    DROP_SIZE_MAX = 192,         /* bytes of a DROP record */
 };
 
 #define SEGMENT_SIZE_DEFAULT (UINT64_C(256) * 1024 * 1024)
@@ -203,28 +204,11 @@ segment_name(const proto_log_writer_t *self, uint32_t index, char out[FILE_NAME_
                    self->header.epoch, index);
 }
 
-/* Begins the next segment; a name that is taken (an earlier writer of this epoch) is passed over.
- */
-static proto_status_t
-open_segment(proto_log_writer_t *self, uint64_t first_sequence, uint64_t now_ns)
+/* What the header of segment `index` says. */
+static void
+fill_header(proto_log_writer_t *self, uint32_t index, uint64_t first_sequence)
 {
-    char name[FILE_NAME_SIZE];
-    int fd = -1;
-    uint32_t index = self->next_segment_index;
-    do {
-        segment_name(self, index, name);
-        fd = openat(self->directory_fd, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-        index++;
-    } while (fd < 0 && errno == EEXIST && index < 1000000);
-    if (fd < 0) {
-        return failed(self);
-    }
-    close_segment(self);
-    self->fd = fd;
-    self->file_size_bytes = 0;
-    self->segment_begin_ns = now_ns;
-    self->next_segment_index = index;
-    self->header.segment_index = index - 1;
+    self->header.segment_index = index;
     self->header.first_sequence = first_sequence;
     self->header.time_ns = proto_clock_monotonic_ns(self->clock);
     self->header.realtime_ns = proto_clock_realtime_ns(self->clock);
@@ -235,23 +219,81 @@ open_segment(proto_log_writer_t *self, uint64_t first_sequence, uint64_t now_ns)
     } else {
         proto_log_new_segment_id(self->header.segment_id);
     }
+}
+
+/* Gives the file its name unless that is taken; errno as of rename(). */
+static bool
+give_name(const proto_log_writer_t *self, const char *part_name, const char *name)
+{
+    if (renameat2(self->directory_fd, part_name, self->directory_fd, name, RENAME_NOREPLACE) == 0) {
+        return true;
+    }
+    /* A file system that cannot do both at once. */
+    return errno == EINVAL && faccessat(self->directory_fd, name, F_OK, 0) != 0 &&
+           renameat(self->directory_fd, part_name, self->directory_fd, name) == 0;
+}
+
+/* Makes a file with its header; a name that is taken (an earlier writer of this epoch) is passed
+ * over.  It gets its name last, so that a kill leaves no segment without a header. */
+static proto_status_t
+make_segment(proto_log_writer_t *self, uint64_t first_sequence, char name[FILE_NAME_SIZE])
+{
+    char part_name[FILE_NAME_SIZE];
     uint8_t page[PROTO_LOG_HEADER_SIZE_BYTES];
-    proto_log_header_encode(&self->header, page);
-    proto_status_t status = write_whole(self, page, sizeof page);
+    (void)snprintf(part_name, sizeof part_name, "%s.%016" PRIx64 ".part", self->header.name,
+                   self->header.epoch);
+    int fd = openat(self->directory_fd, part_name,
+                    O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd < 0) {
+        return failed(self);
+    }
+    close_segment(self);
+    self->fd = fd;
+    proto_status_t status = STATUS_OK;
+    bool is_named = false;
+    errno = EEXIST; /* what is wrong if all numbers are taken */
+    for (uint32_t index = self->next_segment_index;
+         status == STATUS_OK && !is_named && errno == EEXIST && index < SEGMENT_INDEX_MAX;
+         index++) {
+        segment_name(self, index, name);
+        if (faccessat(self->directory_fd, name, F_OK, 0) == 0) {
+            errno = EEXIST;
+            continue;
+        }
+        fill_header(self, index, first_sequence);
+        proto_log_header_encode(&self->header, page);
+        self->file_size_bytes = 0;
+        status = write_whole(self, page, sizeof page);
+        is_named = status == STATUS_OK && give_name(self, part_name, name);
+    }
+    if (is_named) {
+        self->next_segment_index = self->header.segment_index + 1;
+        return STATUS_OK;
+    }
+    status = status == STATUS_OK ? failed(self) : status;
+    (void)close(self->fd);
+    (void)unlinkat(self->directory_fd, part_name, 0);
+    self->fd = -1;
+    return status;
+}
+
+/* Begins the next segment and forgets the oldest beyond the number to keep. */
+static proto_status_t
+open_segment(proto_log_writer_t *self, uint64_t first_sequence, uint64_t now_ns)
+{
+    char name[FILE_NAME_SIZE];
+    proto_status_t status = make_segment(self, first_sequence, name);
     if (status != STATUS_OK) {
-        (void)close(self->fd);
-        (void)unlinkat(self->directory_fd, name, 0);
-        self->fd = -1;
-        self->next_segment_index = index - 1;
         return status;
     }
+    self->segment_begin_ns = now_ns;
     self->counts.segments++;
     if (!self->no_index) {
         proto_log_sidecar_open(&self->sidecar, self->directory_fd, name, self->header.segment_id);
     }
-    if (self->segment_count_max > 0 && index > self->segment_count_max) {
+    if (self->segment_count_max > 0 && self->next_segment_index > self->segment_count_max) {
         char index_name[FILE_NAME_SIZE];
-        segment_name(self, index - 1 - self->segment_count_max, name);
+        segment_name(self, self->next_segment_index - 1 - self->segment_count_max, name);
         (void)unlinkat(self->directory_fd, name, 0);
         if (proto_log_index_path(name, index_name, sizeof index_name) == STATUS_OK) {
             (void)unlinkat(self->directory_fd, index_name, 0);
