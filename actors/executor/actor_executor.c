@@ -88,6 +88,13 @@ ops_idle(const void *context)
 }
 
 static void
+ops_save(const void *context, proto_pack_t *state, proto_pack_t *secret)
+{
+    const executor_t *self = context;
+    self->core_ops->save(self->core, state, secret);
+}
+
+static void
 make_ops(executor_t *self)
 {
     self->ops = *self->core_ops;
@@ -98,6 +105,7 @@ make_ops(executor_t *self)
     self->ops.progress = ops_progress;
     self->ops.check = ops_check;
     self->ops.idle = ops_idle;
+    self->ops.save = ops_save;
 }
 
 /* ---- what the core tells its shell ------------------------------------------------------------
