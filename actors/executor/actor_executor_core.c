@@ -372,7 +372,7 @@ core_digest(const void *core)
     if (self->tables != NULL) {
         digest ^= actor_executor_tables_digest(self->tables);
     }
-    digest = executor_mix(digest + self->applied_step + ((uint64_t)self->bad_plans << 40));
+    digest = executor_mix(digest + self->applied_step);
     digest = executor_mix(digest + self->scheduler_epoch + ((uint64_t)self->reset_count << 32));
     uint64_t flags = (uint64_t)self->phase | (uint64_t)self->is_linked << 8 |
                      (uint64_t)self->is_info_sent << 9 | (uint64_t)self->is_awaiting_full << 10 |

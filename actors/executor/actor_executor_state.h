@@ -4,7 +4,8 @@
  * actor_executor_plan.c   PLAN: the rules
  * actor_executor_launch.c what follows a plan that breaks none
  * actor_executor_result.c STEP_DONE: tokens, page hashes, the result that follows
- * actor_executor_save.c   the state as bytes               actor_executor_restore.c  and back */
+ * actor_executor_save.c   the state as bytes               actor_executor_restore.c  and back
+ * Long because it is the one picture of the core's state. */
 #ifndef ACTOR_EXECUTOR_STATE_H
 #define ACTOR_EXECUTOR_STATE_H
 
