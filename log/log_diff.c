@@ -13,7 +13,8 @@ static const char *const default_ignored[] = {
     "busy_ns",     "epoch",    "resident_bytes", "progress",
 };
 /* What depends on who else was there. */
-static const char *const aligned_ignored[] = {"cause", "slot", "step", "exchange"};
+static const char *const aligned_ignored[] = {"cause",    "slot",    "step",
+                                              "exchange", "request", "requests"};
 
 typedef struct {
     const log_diff_options_t *options;
@@ -191,14 +192,15 @@ report(const diff_t *self, uint64_t number, const log_diff_cursor_t *a, const lo
 
 /* ---- one pair of incarnations ---------------------------------------------------------------- */
 
-/* In order; `ordinal` LOG_TABLE_NONE = every message, else those of one request. */
+/* In order; LOG_TABLE_NONE = every message, else those of one request of each side. */
 static proto_status_t
-compare_in_order(diff_t *self, log_diff_cursor_t *a, log_diff_cursor_t *b, int32_t ordinal)
+compare_in_order(diff_t *self, log_diff_cursor_t *a, log_diff_cursor_t *b, int32_t in_a,
+                 int32_t in_b)
 {
     for (uint64_t number = 1;; number++) {
-        proto_status_t status = log_diff_cursor_next(a, ordinal);
+        proto_status_t status = log_diff_cursor_next(a, in_a);
         if (status == STATUS_OK) {
-            status = log_diff_cursor_next(b, ordinal);
+            status = log_diff_cursor_next(b, in_b);
         }
         if (status != STATUS_OK) {
             return status;
@@ -224,6 +226,77 @@ compare_in_order(diff_t *self, log_diff_cursor_t *a, log_diff_cursor_t *b, int32
     }
 }
 
+/* The n-th request with this prompt; two keys are the same only if these two are. */
+static int32_t
+add_prompt(log_table_t *prompts, const log_diff_sum_t *sum)
+{
+    uint64_t key = sum->first;
+    for (uint64_t nth = 1; log_table_find(prompts, key) != LOG_TABLE_NONE; nth++) {
+        key = log_table_mix(sum->first + nth);
+    }
+    return log_table_add(prompts, key);
+}
+
+/* partners[i] = the request of B that request i of A is compared with; `b` counts as partner where
+ * it has none.  Same prompts find each other; what is left is paired in order. */
+static proto_status_t
+find_partners(const log_diff_cursor_t *a, const log_diff_cursor_t *b, uint32_t **out_p)
+{
+    uint32_t count_a = a->requests.count, count_b = b->requests.count;
+    log_table_t of_a = {0}, of_b = {0};
+    uint32_t *partners = malloc(((size_t)count_a + 1) * sizeof partners[0]);
+    uint8_t *taken = calloc((size_t)count_b + 1, 1);
+    bool is_good = partners != NULL && taken != NULL;
+    for (uint32_t i = 0; i < count_a && is_good; i++) {
+        is_good = add_prompt(&of_a, &a->sums[i]) != LOG_TABLE_NONE;
+    }
+    for (uint32_t i = 0; i < count_b && is_good; i++) {
+        is_good = add_prompt(&of_b, &b->sums[i]) != LOG_TABLE_NONE;
+    }
+    for (uint32_t i = 0; i < count_a && is_good; i++) {
+        int32_t found = log_table_find(&of_b, of_a.keys[i]);
+        partners[i] = found != LOG_TABLE_NONE ? (uint32_t)found : count_b;
+        taken[partners[i]] = 1;
+    }
+    uint32_t next = 0;
+    for (uint32_t i = 0; i < count_a && is_good; i++) {
+        while (next < count_b && taken[next] != 0) {
+            next++;
+        }
+        if (partners[i] == count_b && next < count_b) {
+            partners[i] = next++;
+        }
+    }
+    log_table_fini(&of_a);
+    log_table_fini(&of_b);
+    free(taken);
+    if (!is_good) {
+        free(partners);
+        return STATUS_ERR_NO_MEMORY;
+    }
+    *out_p = partners;
+    return STATUS_OK;
+}
+
+/* Reads both sides again, for the messages of one request. */
+static proto_status_t
+compare_request(diff_t *self, log_diff_cursor_t *a, log_diff_cursor_t *b, uint32_t in_a,
+                uint32_t in_b)
+{
+    proto_status_t status = log_diff_cursor_rewind(a);
+    if (status == STATUS_OK) {
+        status = log_diff_cursor_rewind(b);
+    }
+    if (status != STATUS_OK) {
+        return status;
+    }
+    if (!self->options->json) {
+        fprintf(self->out, "request %u of %s in A, %u in B:\n", (unsigned)in_a + 1, self->actor,
+                (unsigned)in_b + 1);
+    }
+    return compare_in_order(self, a, b, (int32_t)in_a, (int32_t)in_b);
+}
+
 /* Aligned: sums of each request's messages tell which request differs, a second reading where. */
 static proto_status_t
 compare_aligned(diff_t *self, log_diff_cursor_t *a, log_diff_cursor_t *b)
@@ -232,31 +305,35 @@ compare_aligned(diff_t *self, log_diff_cursor_t *a, log_diff_cursor_t *b)
     if (status == STATUS_OK) {
         status = log_diff_cursor_sum(b, &self->fields);
     }
+    uint32_t *partners = NULL;
+    if (status == STATUS_OK) {
+        status = find_partners(a, b, &partners);
+    }
     if (status != STATUS_OK) {
         return status;
     }
-    uint32_t count = a->requests.count > b->requests.count ? a->requests.count : b->requests.count;
-    for (uint32_t i = 0; i < count; i++) {
+    bool found = false;
+    for (uint32_t i = 0; i < a->requests.count && !found; i++) {
         static const log_diff_sum_t nothing;
-        const log_diff_sum_t *left = i < a->requests.count ? &a->sums[i] : &nothing;
-        const log_diff_sum_t *right = i < b->requests.count ? &b->sums[i] : &nothing;
-        if (left->sum == right->sum && left->count == right->count) {
+        const log_diff_sum_t *left = &a->sums[i];
+        const log_diff_sum_t *right =
+            partners[i] < b->requests.count ? &b->sums[partners[i]] : &nothing;
+        found = left->sum != right->sum || left->count != right->count;
+        if (found) {
+            status = compare_request(self, a, b, i, partners[i]);
+        } else {
             self->result->compared += left->count;
-            continue;
         }
-        status = log_diff_cursor_rewind(a);
-        if (status == STATUS_OK) {
-            status = log_diff_cursor_rewind(b);
-        }
-        if (status != STATUS_OK) {
-            return status;
-        }
-        if (!self->options->json) {
-            fprintf(self->out, "request %u of %s:\n", (unsigned)i + 1, self->actor);
-        }
-        return compare_in_order(self, a, b, (int32_t)i);
     }
-    return STATUS_OK;
+    free(partners);
+    if (!found && b->requests.count > a->requests.count) {
+        self->result->differences++;
+        fprintf(self->out,
+                self->options->json ? "{\"actor\":\"%s\",\"requests_more_in_b\":%u}\n"
+                                    : "%s: B has %u more requests\n",
+                self->actor, (unsigned)(b->requests.count - a->requests.count));
+    }
+    return status;
 }
 
 static proto_status_t
@@ -272,9 +349,9 @@ compare_pair(diff_t *self, const log_diff_side_t *a, const log_diff_side_t *b,
     }
     cursors[0].by_row = cursors[1].by_row = self->options->align_requests;
     if (status == STATUS_OK) {
-        status = self->options->align_requests
-                     ? compare_aligned(self, &cursors[0], &cursors[1])
-                     : compare_in_order(self, &cursors[0], &cursors[1], LOG_TABLE_NONE);
+        status = self->options->align_requests ? compare_aligned(self, &cursors[0], &cursors[1])
+                                               : compare_in_order(self, &cursors[0], &cursors[1],
+                                                                  LOG_TABLE_NONE, LOG_TABLE_NONE);
     }
     for (int i = 0; i < 2; i++) {
         self->result->damages += cursors[i].set != NULL ? log_set_damage_count(cursors[i].set) : 0;

@@ -3,9 +3,10 @@
  * Actors are compared pair by pair, by name and by order of their incarnations.  Requests are
  * compared by the order in which they first appear, for every run mints other ids.  Times of
  * records and sequences of links are never compared.
- * In order, message by message; or aligned by request: then each request's messages are compared in
- * their order, however they are interleaved with others', and what names no request is left out.
- * Memory: 24 bytes for each request.  One thread. */
+ * In order, message by message; or aligned by request: then each request of A is compared with the
+ * one of B that has the same prompt (the next one in order, if there is none), message by message,
+ * however these are interleaved with others', and what names no request is left out.
+ * Memory: 80 bytes for each request.  One thread. */
 #ifndef LOG_DIFF_H
 #define LOG_DIFF_H
 

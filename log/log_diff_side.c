@@ -260,13 +260,13 @@ reserve_sums(log_diff_cursor_t *self, uint64_t count)
 }
 
 static proto_status_t
-add_to_sum(log_diff_cursor_t *self, uint64_t value)
+add_to_sum(log_diff_cursor_t *self, uint64_t value, uint64_t first)
 {
     proto_status_t status = reserve_sums(self, self->message.header.request);
     if (status == STATUS_OK) {
         log_diff_sum_t *sum = &self->sums[self->message.header.request - 1];
         sum->sum = log_table_mix(sum->sum ^ value) + 1;
-        sum->count++;
+        sum->first = sum->count++ == 0 ? first : sum->first;
     }
     return status;
 }
@@ -274,6 +274,10 @@ add_to_sum(log_diff_cursor_t *self, uint64_t value)
 proto_status_t
 log_diff_cursor_sum(log_diff_cursor_t *self, const log_field_options_t *fields)
 {
+    /* A seed that the gateway drew is another in every run. */
+    static const char *const drawn[] = {"sampling", "cause", "slot", "step", "request", "requests"};
+    static const log_field_options_t prompt = {.ignored = drawn,
+                                               .ignored_count = sizeof drawn / sizeof drawn[0]};
     proto_status_t status;
     while ((status = log_diff_cursor_next(self, LOG_TABLE_NONE)) == STATUS_OK &&
            self->has_message) {
@@ -283,10 +287,14 @@ log_diff_cursor_sum(log_diff_cursor_t *self, const log_field_options_t *fields)
         }
         uint64_t value = (uint64_t)message->header.kind << 1 |
                          (uint64_t)(self->item.record.kind == PROTO_LOG_OUT);
+        uint64_t first = value;
         if (message->has_body) {
             value ^= log_field_hash(message->header.kind, &message->body, fields);
+            bool is_known = message->header.request <= self->sum_capacity &&
+                            self->sums[message->header.request - 1].count > 0;
+            first ^= is_known ? 0 : log_field_hash(message->header.kind, &message->body, &prompt);
         }
-        status = add_to_sum(self, value);
+        status = add_to_sum(self, value, first);
         if (status != STATUS_OK) {
             break;
         }

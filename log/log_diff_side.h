@@ -36,6 +36,7 @@ MUST_CHECK proto_status_t log_diff_place_read(const log_diff_place_t *place,
 typedef struct {
     uint64_t sum;
     uint64_t count;
+    uint64_t first; /* of its first message alone, sampling left out: the prompt */
 } log_diff_sum_t;
 
 typedef struct {

@@ -22,6 +22,7 @@ typedef struct {
     log_field_diff_t *out;              /* never NULL */
     char prefix[48];                    /* "plan" */
     uint32_t count;                     /* fields that differ */
+    bool is_private;                    /* within a PRIVATE column */
 } walk_t;
 
 static const log_field_options_t no_options;
@@ -161,7 +162,7 @@ note(walk_t *walk, const proto_field_t *field, int64_t index, const void *a, con
     for (int side = 0; side < 2; side++) {
         if (values[side] == NULL) {
             (void)snprintf(texts[side], LOG_FIELD_TEXT_SIZE_BYTES, "(ends)");
-        } else if (field->is_private && walk->options->hide_private) {
+        } else if ((field->is_private || walk->is_private) && walk->options->hide_private) {
             (void)snprintf(texts[side], LOG_FIELD_TEXT_SIZE_BYTES, "(private)");
         } else {
             text_of_scalar(field->type, values[side], texts[side], LOG_FIELD_TEXT_SIZE_BYTES);
@@ -262,25 +263,26 @@ scalar_is_same(const walk_t *walk, proto_field_type_t type, const void *a, const
 
 static void walk_body(walk_t *walk, const proto_message_t *message, const void *a, const void *b);
 
-/* A SAMPLING body inside a column: its own fields are named, if both sides decode. */
+static bool
+is_sampling(const proto_field_t *field, const column_t *column, proto_sampling_t *out)
+{
+    proto_column_u8_t bytes = {column->data, column->count};
+    return field->type == PROTO_FIELD_COL_U8 && strcmp(field->name, "sampling") == 0 &&
+           column->count > 0 && proto_sampling_decode(bytes, out, NULL) == STATUS_OK;
+}
+
+/* A SAMPLING body inside a column: its own fields are compared and named.  False if it is none. */
 static bool
 compare_sampling(walk_t *walk, const proto_field_t *field, const column_t *a, const column_t *b)
 {
     proto_sampling_t left, right;
-    proto_column_u8_t left_bytes = {a->data, a->count}, right_bytes = {b->data, b->count};
-    if (field->type != PROTO_FIELD_COL_U8 || strcmp(field->name, "sampling") != 0 ||
-        walk->options->hide_private || a->count == 0 || b->count == 0 ||
-        proto_sampling_decode(left_bytes, &left, NULL) != STATUS_OK ||
-        proto_sampling_decode(right_bytes, &right, NULL) != STATUS_OK) {
+    if (!is_sampling(field, a, &left) || !is_sampling(field, b, &right)) {
         return false;
     }
-    uint32_t before = walk->count;
     walk_t inner = *walk;
     (void)snprintf(inner.prefix, sizeof inner.prefix, "%.31s.sampling", walk->prefix);
+    inner.is_private = field->is_private;
     walk_body(&inner, proto_message_find(PROTO_KIND_SAMPLING), &left, &right);
-    if (inner.count == before) {
-        return false; /* other bytes for the same values: the column says so */
-    }
     walk->count = inner.count;
     return true;
 }
@@ -327,9 +329,15 @@ hash_bytes(uint64_t hash, const void *data, size_t size_bytes)
 }
 
 static uint64_t
-hash_field(uint64_t hash, const proto_field_t *field, const void *value)
+hash_field(uint64_t hash, const proto_field_t *field, const void *value,
+           const log_field_options_t *options)
 {
     const column_t *column = value;
+    proto_sampling_t sampling;
+    if (is_sampling(field, column, &sampling)) {
+        const proto_body_t *inner = (const void *)&sampling;
+        return log_table_mix(hash ^ log_field_hash(PROTO_KIND_SAMPLING, inner, options));
+    }
     const proto_text_t *text = value;
     const proto_bytes_t *bytes = value;
     switch (field->type) {
@@ -366,7 +374,7 @@ log_field_hash(proto_kind_t kind, const proto_body_t *body, const log_field_opti
         bool is_skipped = (options != NULL && options->ignore_private && field->is_private) ||
                           log_field_is_ignored(options, message->name, field->name);
         if (!is_skipped) {
-            hash = hash_field(hash, field, (const uint8_t *)body + field->offset_bytes);
+            hash = hash_field(hash, field, (const uint8_t *)body + field->offset_bytes, options);
         }
     }
     return hash;
