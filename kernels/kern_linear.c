@@ -297,10 +297,13 @@ gate_up_tile(const product_t *product, const kern_gate_up_args_t *args, uint32_t
              &gate_target);
     run_tile(product, &args->up, tile, tile_bytes(&args->up, tile, packed), first, count,
              &up_target);
+    const kern_table_t *table = product->table;
     for (uint32_t row = 0; row < count; row++) {
-        product->table->silu_mul_row(gate + row * KERN_PACK_ROWS, up + row * KERN_PACK_ROWS,
-                                     args->output + (first + row) * args->output_stride + column,
-                                     out_count);
+        float *out = args->output + (first + row) * args->output_stride + column;
+        (args->bend == KERN_GATE_GELU_TANH ? table->gelu_mul_row
+                                           : table->silu_mul_row)(gate + row * KERN_PACK_ROWS,
+                                                                  up + row * KERN_PACK_ROWS, out,
+                                                                  out_count);
     }
 }
 

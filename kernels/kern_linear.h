@@ -57,7 +57,13 @@ void kern_linear_host(const void *args, kern_share_t *share);
  * and kind of activations. */
 size_t kern_linear_workspace_size_bytes(uint32_t rows, uint32_t cols);
 
-/* h[r][n] = silu(x . gate[n]) * (x . up[n]), with one preparation of x. */
+/* What bends the gate's values. */
+typedef enum {
+    KERN_GATE_SILU = 0,
+    KERN_GATE_GELU_TANH = 1,
+} kern_gate_t;
+
+/* h[r][n] = bend(x . gate[n]) * (x . up[n]), with one preparation of x. */
 typedef struct {
     const float *input; /* [rows][input_stride] */
     size_t input_stride;
@@ -69,6 +75,7 @@ typedef struct {
     void *workspace;
     size_t workspace_size_bytes; /* at least kern_linear_workspace_size_bytes() */
     kern_activations_t activations;
+    kern_gate_t bend;
 } kern_gate_up_args_t;
 
 void kern_gate_up_host(const void *args, kern_share_t *share);

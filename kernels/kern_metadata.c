@@ -20,7 +20,7 @@ kern_table_expand_host(const void *args, kern_share_t *share)
                 int32_t block = blocks[i];
                 int32_t is_live = block > 0 && (uint32_t)block < a->block_count;
                 for (uint32_t j = 0; j < a->ratio && column < a->page_columns; j++) {
-                    row[column++] = is_live ? block * (int32_t)a->ratio + (int32_t)j : 0;
+                    row[column++] = is_live ? block * (int32_t)a->stride + (int32_t)j : 0;
                 }
             }
         }

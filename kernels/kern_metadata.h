@@ -14,7 +14,7 @@
 
 #include "kern_share.h"
 
-/* pages[b][c] = the kernel page of column c of request b: block * ratio + c % ratio.  Requests
+/* pages[b][c] = the kernel page of column c of request b: block * stride + c % ratio.  Requests
  * from actual_bs on, columns beyond the blocks, holes and ids outside the pool become 0. */
 typedef struct {
     const int32_t *blocks; /* [actual_bs][block_stride]; may be NULL if actual_bs is 0 */
@@ -22,6 +22,7 @@ typedef struct {
     uint32_t block_columns; /* columns of `blocks` that are filled */
     uint32_t block_count;   /* ids are below it */
     uint32_t ratio;         /* kernel pages in a block, at least 1 */
+    uint32_t stride;        /* kernel pages from block to block, at least ratio */
     uint32_t bs;
     uint32_t actual_bs;
     int32_t *pages; /* [bs][page_stride] */

@@ -74,6 +74,20 @@ silu_mul_row(const float *gate, const float *up, float *output, uint32_t cols)
     }
 }
 
+static void
+gelu_mul_row(const float *gate, const float *up, float *output, uint32_t cols)
+{
+    uint32_t i = 0;
+    for (; i + 16 <= cols; i += 16) {
+        kv_store(output + i, kv_mul(kv_gelu_tanh(kv_load(gate + i)), kv_load(up + i)));
+    }
+    if (i < cols) {
+        kv_t value =
+            kv_mul(kv_gelu_tanh(kv_load_part(gate + i, cols - i)), kv_load_part(up + i, cols - i));
+        kv_store_part(output + i, value, cols - i);
+    }
+}
+
 /* output may be input. */
 static void
 rotate(const float *input, const float *angles, uint32_t rope_dim, bool interleaved, float *output)

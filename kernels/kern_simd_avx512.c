@@ -19,6 +19,7 @@ const kern_table_t KV_TABLE = {
     .merge = merge,
     .rms_norm_row = rms_norm_row,
     .silu_mul_row = silu_mul_row,
+    .gelu_mul_row = gelu_mul_row,
     .add_row = add_row,
     .scale_row = scale_row,
     .rotate = rotate,

@@ -95,6 +95,7 @@ typedef struct {
     void (*rms_norm_row)(float *input, const float *residual, const float *weight, float *output,
                          uint32_t cols, float epsilon);
     void (*silu_mul_row)(const float *gate, const float *up, float *output, uint32_t cols);
+    void (*gelu_mul_row)(const float *gate, const float *up, float *output, uint32_t cols);
     void (*add_row)(const float *a, const float *b, float *output, uint32_t cols);
     void (*scale_row)(const float *input, float scale, float *output, uint32_t cols);
     void (*rotate)(const float *input, const float *angles, uint32_t rope_dim, bool interleaved,

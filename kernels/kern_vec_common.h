@@ -36,6 +36,17 @@ kv_silu(kv_t a)
     return kv_div(a, kv_add(kv_set1(1.0f), e));
 }
 
+/* a/2 (1 + tanh(u)) with u = sqrt(2/pi) (a + 0.044715 a^3): GELU in its tanh form (Hendrycks and
+ * Gimpel, 2016), written as a / (1 + e^-2u). */
+KV_INLINE kv_t
+kv_gelu_tanh(kv_t a)
+{
+    kv_t cubic = kv_mul(kv_mul(a, a), kv_mul(a, kv_set1(0.044715f)));
+    kv_t twice = kv_mul(kv_add(a, cubic), kv_set1(1.5957691216f));
+    kv_t e = kv_exp(kv_sub(kv_zero(), twice));
+    return kv_div(a, kv_add(kv_set1(1.0f), e));
+}
+
 /* tanh to a few ulp */
 KV_INLINE kv_t
 kv_tanh(kv_t a)

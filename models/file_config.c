@@ -16,7 +16,15 @@ enum {
 const char *
 file_arch_name(file_arch_t arch)
 {
-    return arch == FILE_ARCH_LLAMA ? "llama" : arch == FILE_ARCH_QWEN3 ? "qwen3" : "?";
+    switch (arch) {
+    case FILE_ARCH_LLAMA:
+        return "llama";
+    case FILE_ARCH_QWEN3:
+        return "qwen3";
+    case FILE_ARCH_GEMMA3:
+        return "gemma3";
+    }
+    return "?";
 }
 
 static proto_status_t
@@ -63,6 +71,34 @@ is_positive(double value)
     return isfinite(value) && value > 0;
 }
 
+static bool
+is_zero_or_positive(double value)
+{
+    return isfinite(value) && value >= 0;
+}
+
+/* Kinds are few and fixed by code; the window and the factors are a file's. */
+static proto_status_t
+check_layers(const file_config_t *config, file_error_t error)
+{
+    bool slides = false;
+    for (uint32_t i = 0; i < config->layer_count; i++) {
+        slides = slides || config->layer_kinds[i] == FILE_LAYER_SLIDING;
+    }
+    if (slides && (config->sliding_window < 1 || config->sliding_window > CONTEXT_LEN_MAX)) {
+        return file_error_set(error, STATUS_ERR_MALFORMED,
+                              "config: a sliding window of %" PRIu32 " tokens is out of range",
+                              config->sliding_window);
+    }
+    if ((slides && !is_positive(config->rope_theta_sliding)) ||
+        !is_zero_or_positive(config->query_scale) || !is_zero_or_positive(config->embed_scale)) {
+        return file_error_set(error, STATUS_ERR_MALFORMED,
+                              "config: the RoPE base of sliding layers, the scale of queries or "
+                              "that of embeddings is out of range");
+    }
+    return STATUS_OK;
+}
+
 static proto_status_t
 check_rope(const file_config_t *config, file_error_t error)
 {
@@ -94,6 +130,9 @@ file_config_check(const file_config_t *config, file_error_t error)
     if (status == STATUS_OK) {
         status = check_rope(config, error);
     }
+    if (status == STATUS_OK) {
+        status = check_layers(config, error);
+    }
     if (status != STATUS_OK) {
         return status;
     }
@@ -107,6 +146,21 @@ file_config_check(const file_config_t *config, file_error_t error)
                               "config: the RMS norm's epsilon is out of range");
     }
     return STATUS_OK;
+}
+
+void
+file_config_set_gemma3(file_config_t *config, uint32_t sliding_window, uint32_t period)
+{
+    config->sliding_window = sliding_window;
+    config->rope_theta_sliding = 10000.0;
+    config->activation = FILE_ACTIVATION_GELU_TANH;
+    config->embed_scale = sqrt((double)config->hidden_size);
+    config->has_qk_norm = true;
+    config->has_post_norms = true;
+    for (uint32_t i = 0; i < config->layer_count && i < FILE_LAYER_COUNT_MAX; i++) {
+        bool is_full = period == 0 || (i + 1) % period == 0;
+        config->layer_kinds[i] = is_full ? FILE_LAYER_FULL : FILE_LAYER_SLIDING;
+    }
 }
 
 void

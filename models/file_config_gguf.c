@@ -1,5 +1,6 @@
 /* The config from a GGUF's keys. */
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 
 #include "file_model_internal.h"
@@ -79,9 +80,13 @@ read_arch(const file_gguf_t *gguf, file_config_t *out, file_error_t error)
     } else if (file_view_equals(name, "qwen3")) {
         out->arch = FILE_ARCH_QWEN3;
         out->rope_style = FILE_ROPE_NEOX;
+    } else if (file_view_equals(name, "gemma3")) {
+        out->arch = FILE_ARCH_GEMMA3;
+        out->rope_style = FILE_ROPE_NEOX;
     } else {
         return file_error_set(error, STATUS_ERR_UNSUPPORTED,
-                              "architecture '%s' is not supported; supported are llama, qwen3",
+                              "architecture '%s' is not supported; supported are llama, qwen3, "
+                              "gemma3",
                               file_printable(name.bytes, name.size_bytes).text);
     }
     uint64_t split_count = 1;
@@ -119,6 +124,20 @@ read_rope_scaling(reader_t *self, file_config_t *out)
     self->status = self->status == STATUS_OK ? status : self->status;
 }
 
+/* What the name of the architecture alone says of a gemma3.  Its files give the window, not which
+ * layers slide: five of six do. */
+static void
+read_gemma3(reader_t *self, file_config_t *out)
+{
+    file_config_set_gemma3(out, arch_u32(self, "attention.sliding_window", UINT64_MAX),
+                           arch_u32(self, "attention.sliding_window_pattern", 6));
+    out->rope_theta_sliding = arch_f64(self, "rope.freq_base_swa", false, 10000.0);
+    /* The 27B model alone divides by the width of a head as if heads filled the hidden size. */
+    if (out->layer_count == 62 && out->head_count > 0) {
+        out->query_scale = 1.0 / sqrt((double)out->hidden_size / out->head_count);
+    }
+}
+
 static void
 read_sizes(reader_t *self, file_config_t *out)
 {
@@ -136,7 +155,11 @@ read_sizes(reader_t *self, file_config_t *out)
     out->rms_eps = (float)arch_f64(self, "attention.layer_norm_rms_epsilon", true, 0);
     read_rope_scaling(self, out);
     uint32_t expert_count = arch_u32(self, "expert_count", 0);
-    uint32_t window = arch_u32(self, "attention.sliding_window", 0);
+    uint32_t window =
+        out->arch == FILE_ARCH_GEMMA3 ? 0 : arch_u32(self, "attention.sliding_window", 0);
+    if (out->arch == FILE_ARCH_GEMMA3) {
+        read_gemma3(self, out);
+    }
     if (self->status == STATUS_OK &&
         (value_dim != out->head_dim || expert_count > 0 || window > 0)) {
         self->status = file_error_set(self->error, STATUS_ERR_UNSUPPORTED,

@@ -1,5 +1,6 @@
 /* The config from config.json and generation_config.json of a Hugging Face folder. */
 #include <inttypes.h>
+#include <math.h>
 
 #include "file_model_internal.h"
 #include "proto_require.h"
@@ -78,10 +79,13 @@ read_arch(const json_t *root, file_config_t *out, file_error_t error)
         out->arch = FILE_ARCH_LLAMA;
     } else if (strcmp(name, "Qwen3ForCausalLM") == 0) {
         out->arch = FILE_ARCH_QWEN3;
+    } else if (strcmp(name, "Gemma3ForCausalLM") == 0) {
+        out->arch = FILE_ARCH_GEMMA3;
     } else {
         return file_error_set(error, STATUS_ERR_UNSUPPORTED,
                               "architecture '%s' is not supported; supported are "
-                              "LlamaForCausalLM (llama), Qwen3ForCausalLM (qwen3)",
+                              "LlamaForCausalLM (llama), Qwen3ForCausalLM (qwen3), "
+                              "Gemma3ForCausalLM (gemma3)",
                               file_printable(name, strlen(name)).text);
     }
     return STATUS_OK;
@@ -92,6 +96,10 @@ static void
 read_rope(reader_t *self, file_config_t *out)
 {
     const json_t *parameters = json_object_get(self->root, "rope_parameters");
+    if (out->arch == FILE_ARCH_GEMMA3 && json_is_object(parameters)) {
+        /* One set for each kind of layer. */
+        parameters = json_object_get(parameters, "full_attention");
+    }
     const json_t *scaling = json_object_get(self->root, "rope_scaling");
     const json_t *rope = json_is_object(parameters) ? parameters : scaling;
     out->rope_theta = read_f64(self, self->root, "rope_theta", 10000.0);
@@ -126,12 +134,12 @@ read_rope(reader_t *self, file_config_t *out)
 
 /* What would change the arithmetic silently must be refused, not overlooked. */
 static void
-refuse_unsupported(reader_t *self)
+refuse_unsupported(reader_t *self, const file_config_t *out)
 {
     const char *act = json_string_value(json_object_get(self->root, "hidden_act"));
     const json_t *layer_types = json_object_get(self->root, "layer_types");
     const json_t *quantization = json_object_get(self->root, "quantization_config");
-    if (act != NULL && strcmp(act, "silu") != 0) {
+    if (out->arch != FILE_ARCH_GEMMA3 && act != NULL && strcmp(act, "silu") != 0) {
         fail(self, STATUS_ERR_UNSUPPORTED, "hidden_act", "is not supported; supported is silu");
     }
     if (read_bool(self, "use_sliding_window", false)) {
@@ -144,12 +152,74 @@ refuse_unsupported(reader_t *self)
         fail(self, STATUS_ERR_UNSUPPORTED, "quantization_config",
              "is not supported; use a GGUF for quantised weights");
     }
-    for (size_t i = 0; i < json_array_size(layer_types); i++) {
+    for (size_t i = 0; out->arch != FILE_ARCH_GEMMA3 && i < json_array_size(layer_types); i++) {
         const char *type = json_string_value(json_array_get(layer_types, i));
         if (type == NULL || strcmp(type, "full_attention") != 0) {
             fail(self, STATUS_ERR_UNSUPPORTED, "layer_types",
                  "has a kind that is not supported; supported is full_attention");
         }
+    }
+}
+
+/* Kinds of layers: a list of names, or the distance of full ones. */
+static void
+read_layer_kinds(reader_t *self, file_config_t *out)
+{
+    const json_t *types = json_object_get(self->root, "layer_types");
+    if (!json_is_array(types)) {
+        return;
+    }
+    if (json_array_size(types) != out->layer_count) {
+        fail(self, STATUS_ERR_MALFORMED, "layer_types", "must name every layer");
+        return;
+    }
+    for (uint32_t i = 0; i < out->layer_count && i < FILE_LAYER_COUNT_MAX; i++) {
+        const char *type = json_string_value(json_array_get(types, i));
+        if (type != NULL && strcmp(type, "full_attention") == 0) {
+            out->layer_kinds[i] = FILE_LAYER_FULL;
+        } else if (type != NULL && strcmp(type, "sliding_attention") == 0) {
+            out->layer_kinds[i] = FILE_LAYER_SLIDING;
+        } else {
+            fail(self, STATUS_ERR_UNSUPPORTED, "layer_types",
+                 "has a kind that is not supported; supported are full_attention and "
+                 "sliding_attention");
+        }
+    }
+}
+
+static void
+read_gemma3(reader_t *self, file_config_t *out)
+{
+    const json_t *root = self->root;
+    const char *act = json_string_value(json_object_get(root, "hidden_activation"));
+    const json_t *sliding =
+        json_object_get(json_object_get(root, "rope_parameters"), "sliding_attention");
+    file_config_set_gemma3(out, read_u32(self, root, "sliding_window", 4096),
+                           read_u32(self, root, "sliding_window_pattern", 6));
+    read_layer_kinds(self, out);
+    out->has_offset_norms = true;
+    out->rope_theta_sliding = read_f64(self, root, "rope_local_base_freq", 10000.0);
+    out->rope_theta_sliding = read_f64(self, sliding, "rope_theta", out->rope_theta_sliding);
+    const char *type = json_string_value(json_object_get(sliding, "rope_type"));
+    if (type != NULL && strcmp(type, "default") != 0) {
+        fail(self, STATUS_ERR_UNSUPPORTED, "rope_parameters",
+             "scales the RoPE of sliding layers, which is not supported");
+    }
+    double scalar = read_f64(self, root, "query_pre_attn_scalar", 256.0);
+    out->query_scale = scalar > 0 ? 1.0 / sqrt(scalar) : 0.0;
+    if (act != NULL && strcmp(act, "gelu_pytorch_tanh") != 0) {
+        fail(self, STATUS_ERR_UNSUPPORTED, "hidden_activation",
+             "is not supported; supported is gelu_pytorch_tanh");
+    }
+    static const char *const CAPS[] = {"attn_logit_softcapping", "final_logit_softcapping"};
+    for (size_t i = 0; i < sizeof CAPS / sizeof CAPS[0]; i++) {
+        const json_t *cap = json_object_get(root, CAPS[i]);
+        if (cap != NULL && !json_is_null(cap)) {
+            fail(self, STATUS_ERR_UNSUPPORTED, CAPS[i], "is not supported");
+        }
+    }
+    if (read_bool(self, "use_bidirectional_attention", false)) {
+        fail(self, STATUS_ERR_UNSUPPORTED, "use_bidirectional_attention", "is not supported");
     }
 }
 
@@ -203,10 +273,11 @@ read_sizes(reader_t *self, file_config_t *out)
     out->context_len = read_u32(self, root, "max_position_embeddings", UINT64_MAX);
     uint32_t head_dim = out->head_count > 0 ? out->hidden_size / out->head_count : 0;
     head_dim = out->arch == FILE_ARCH_QWEN3 ? 128 : head_dim; /* the class's own default */
+    head_dim = out->arch == FILE_ARCH_GEMMA3 ? 256 : head_dim;
     out->head_dim = read_u32(self, root, "head_dim", head_dim);
     out->rms_eps = (float)read_f64(self, root, "rms_norm_eps", 1e-6);
-    out->tied_embeddings = read_bool(self, "tie_word_embeddings", false);
-    out->has_qk_norm = out->arch == FILE_ARCH_QWEN3;
+    out->tied_embeddings = read_bool(self, "tie_word_embeddings", out->arch == FILE_ARCH_GEMMA3);
+    out->has_qk_norm = out->arch != FILE_ARCH_LLAMA;
     out->has_qkv_bias = read_bool(self, "attention_bias", false);
     out->has_o_bias = out->has_qkv_bias;
 }
@@ -225,8 +296,11 @@ file_config_from_json(const json_t *config, const json_t *generation, file_confi
     }
     reader_t reader = {config, error, STATUS_OK};
     read_sizes(&reader, out);
+    if (out->arch == FILE_ARCH_GEMMA3) {
+        read_gemma3(&reader, out);
+    }
     read_rope(&reader, out);
-    refuse_unsupported(&reader);
+    refuse_unsupported(&reader, out);
     out->bos_id = read_id(&reader, config, "bos_token_id", NULL);
     out->pad_id = read_id(&reader, config, "pad_token_id", NULL);
     out->eos_id = read_id(&reader, config, "eos_token_id", out);

@@ -46,6 +46,10 @@ hash_config(crypto_generichash_state *state, const file_config_t *config)
         config->has_qk_norm,
         config->has_qkv_bias,
         config->has_o_bias,
+        config->activation,
+        config->sliding_window,
+        config->has_post_norms,
+        config->has_offset_norms,
     };
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
         hash_u64(state, numbers[i]);
@@ -55,6 +59,10 @@ hash_config(crypto_generichash_state *state, const file_config_t *config)
     hash_f64(state, config->rope_low_freq_factor);
     hash_f64(state, config->rope_high_freq_factor);
     hash_f64(state, (double)config->rms_eps);
+    hash_f64(state, config->rope_theta_sliding);
+    hash_f64(state, config->query_scale);
+    hash_f64(state, config->embed_scale);
+    (void)crypto_generichash_update(state, config->layer_kinds, config->layer_count);
 }
 
 static void
@@ -79,7 +87,7 @@ hash_tensor(crypto_generichash_state *state, const file_tensor_t *tensor)
 void
 file_model_compute_digest(file_model_t *self)
 {
-    static const char VERSION[] = "onepath model digest 1";
+    static const char VERSION[] = "onepath model digest 2";
     crypto_generichash_state state;
     (void)crypto_generichash_init(&state, NULL, 0, FILE_DIGEST_SIZE_BYTES);
     (void)crypto_generichash_update(&state, (const uint8_t *)VERSION, sizeof VERSION);

@@ -30,9 +30,21 @@ enum {
 
 /* Architectures that can be run, by the name each kind of checkpoint uses. */
 typedef enum {
-    FILE_ARCH_LLAMA, /* GGUF "llama", HF "LlamaForCausalLM" */
-    FILE_ARCH_QWEN3, /* GGUF "qwen3", HF "Qwen3ForCausalLM" */
+    FILE_ARCH_LLAMA,  /* GGUF "llama", HF "LlamaForCausalLM" */
+    FILE_ARCH_QWEN3,  /* GGUF "qwen3", HF "Qwen3ForCausalLM" */
+    FILE_ARCH_GEMMA3, /* GGUF "gemma3", HF "Gemma3ForCausalLM": text only */
 } file_arch_t;
+
+/* What a layer attends to. */
+typedef enum {
+    FILE_LAYER_FULL = 0,    /* every token before */
+    FILE_LAYER_SLIDING = 1, /* the last sliding_window tokens, itself included */
+} file_layer_kind_t;
+
+typedef enum {
+    FILE_ACTIVATION_SILU = 0,
+    FILE_ACTIVATION_GELU_TANH = 1,
+} file_activation_t;
 
 /* Which two values of a head one rotation mixes.  The reader never permutes weights, so the same
  * architecture has another style in another container. */
@@ -84,11 +96,19 @@ typedef struct {
     double rope_high_freq_factor;       /* LLAMA3 */
     uint32_t rope_original_context_len; /* LLAMA3 */
     float rms_eps;
-    bool tied_embeddings; /* FILE_ROLE_OUTPUT is FILE_ROLE_TOKEN_EMBED */
-    bool has_qk_norm;     /* FILE_ROLE_ATTN_Q_NORM and _K_NORM exist */
-    bool has_qkv_bias;    /* FILE_ROLE_ATTN_Q_BIAS, _K_BIAS and _V_BIAS exist */
-    bool has_o_bias;      /* FILE_ROLE_ATTN_O_BIAS exists */
-    int32_t bos_id;       /* FILE_ID_NONE if there is none */
+    file_activation_t activation;              /* of the feed-forward's gate */
+    uint32_t sliding_window;                   /* tokens; 0 = every layer is full */
+    uint8_t layer_kinds[FILE_LAYER_COUNT_MAX]; /* file_layer_kind_t */
+    double rope_theta_sliding;                 /* of sliding layers, never scaled */
+    double query_scale;                        /* of the scores; 0 = 1 / sqrt(head_dim) */
+    double embed_scale;                        /* of embedded tokens; 0 = 1 */
+    bool has_post_norms;   /* FILE_ROLE_ATTN_POST_NORM and _FFN_POST_NORM exist */
+    bool has_offset_norms; /* stored norm weights lack a 1 (HF gemma) */
+    bool tied_embeddings;  /* FILE_ROLE_OUTPUT is FILE_ROLE_TOKEN_EMBED */
+    bool has_qk_norm;      /* FILE_ROLE_ATTN_Q_NORM and _K_NORM exist */
+    bool has_qkv_bias;     /* FILE_ROLE_ATTN_Q_BIAS, _K_BIAS and _V_BIAS exist */
+    bool has_o_bias;       /* FILE_ROLE_ATTN_O_BIAS exists */
+    int32_t bos_id;        /* FILE_ID_NONE if there is none */
     int32_t eos_id;
     int32_t pad_id;
     uint32_t stop_id_count; /* eos, then ends of turn; no doubles */
@@ -107,21 +127,23 @@ typedef enum {
     FILE_ROLE_OUTPUT,      /* [vocab_size, hidden_size]; tied: the embedding's bytes */
     FILE_ROLE_ROPE_FREQS,  /* [1, rope_dim / 2] F32; only with FILE_ROPE_SCALING_TABLE */
     /* --- per layer --- */
-    FILE_ROLE_ATTN_NORM,   /* [1, hidden_size] */
-    FILE_ROLE_ATTN_Q,      /* [head_count * head_dim, hidden_size] */
-    FILE_ROLE_ATTN_K,      /* [kv_head_count * head_dim, hidden_size] */
-    FILE_ROLE_ATTN_V,      /* [kv_head_count * head_dim, hidden_size] */
-    FILE_ROLE_ATTN_O,      /* [hidden_size, head_count * head_dim] */
-    FILE_ROLE_ATTN_Q_NORM, /* [1, head_dim] */
-    FILE_ROLE_ATTN_K_NORM, /* [1, head_dim] */
-    FILE_ROLE_ATTN_Q_BIAS, /* [1, head_count * head_dim] */
-    FILE_ROLE_ATTN_K_BIAS, /* [1, kv_head_count * head_dim] */
-    FILE_ROLE_ATTN_V_BIAS, /* [1, kv_head_count * head_dim] */
-    FILE_ROLE_ATTN_O_BIAS, /* [1, hidden_size] */
-    FILE_ROLE_FFN_NORM,    /* [1, hidden_size] */
-    FILE_ROLE_FFN_GATE,    /* [ffn_size, hidden_size] */
-    FILE_ROLE_FFN_UP,      /* [ffn_size, hidden_size] */
-    FILE_ROLE_FFN_DOWN,    /* [hidden_size, ffn_size] */
+    FILE_ROLE_ATTN_NORM,      /* [1, hidden_size] */
+    FILE_ROLE_ATTN_Q,         /* [head_count * head_dim, hidden_size] */
+    FILE_ROLE_ATTN_K,         /* [kv_head_count * head_dim, hidden_size] */
+    FILE_ROLE_ATTN_V,         /* [kv_head_count * head_dim, hidden_size] */
+    FILE_ROLE_ATTN_O,         /* [hidden_size, head_count * head_dim] */
+    FILE_ROLE_ATTN_Q_NORM,    /* [1, head_dim] */
+    FILE_ROLE_ATTN_K_NORM,    /* [1, head_dim] */
+    FILE_ROLE_ATTN_Q_BIAS,    /* [1, head_count * head_dim] */
+    FILE_ROLE_ATTN_K_BIAS,    /* [1, kv_head_count * head_dim] */
+    FILE_ROLE_ATTN_V_BIAS,    /* [1, kv_head_count * head_dim] */
+    FILE_ROLE_ATTN_O_BIAS,    /* [1, hidden_size] */
+    FILE_ROLE_ATTN_POST_NORM, /* [1, hidden_size]; of the attention's output */
+    FILE_ROLE_FFN_NORM,       /* [1, hidden_size] */
+    FILE_ROLE_FFN_GATE,       /* [ffn_size, hidden_size] */
+    FILE_ROLE_FFN_UP,         /* [ffn_size, hidden_size] */
+    FILE_ROLE_FFN_DOWN,       /* [hidden_size, ffn_size] */
+    FILE_ROLE_FFN_POST_NORM,  /* [1, hidden_size]; of the feed-forward's output */
     FILE_ROLE_COUNT,
 } file_role_t;
 
@@ -180,7 +202,7 @@ uint32_t file_dtype_block_length(file_dtype_t dtype);
 /* Bytes of a row of `cols` values, a multiple of the block length. */
 uint64_t file_dtype_row_size_bytes(file_dtype_t dtype, uint32_t cols);
 
-/* "llama", "qwen3". */
+/* "llama", "qwen3", "gemma3". */
 const char *file_arch_name(file_arch_t arch);
 
 #endif

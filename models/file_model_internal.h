@@ -38,6 +38,9 @@ MUST_CHECK proto_status_t file_config_from_json(const json_t *config, const json
 /* Bounds and relations that hold for every checkpoint, whatever its container. */
 MUST_CHECK proto_status_t file_config_check(const file_config_t *config, file_error_t error);
 
+/* Everything that a gemma3 has in common; `period` is the distance of full layers. */
+void file_config_set_gemma3(file_config_t *config, uint32_t sliding_window, uint32_t period);
+
 /* Adds a stop id unless it is there, negative, or the list is full. */
 void file_config_add_stop_id(file_config_t *config, int32_t id);
 

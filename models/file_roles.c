@@ -38,7 +38,14 @@ static const role_info_t ROLES[FILE_ROLE_COUNT] = {
     [FILE_ROLE_FFN_GATE] = {GG "ffn_gate.weight", HF "mlp.gate_proj.weight", false},
     [FILE_ROLE_FFN_UP] = {GG "ffn_up.weight", HF "mlp.up_proj.weight", false},
     [FILE_ROLE_FFN_DOWN] = {GG "ffn_down.weight", HF "mlp.down_proj.weight", false},
+    [FILE_ROLE_ATTN_POST_NORM] = {GG "post_attention_norm.weight",
+                                  HF "post_attention_layernorm.weight", true},
+    [FILE_ROLE_FFN_POST_NORM] = {GG "post_ffw_norm.weight", HF "post_feedforward_layernorm.weight",
+                                 true},
 };
+
+/* Where norms stand on both sides of a block, folders call the one before it by another name. */
+static const char FFN_NORM_BETWEEN[] = HF "pre_feedforward_layernorm.weight";
 
 #undef HF
 #undef GG
@@ -52,7 +59,10 @@ typedef struct {
 static bool
 role_name(const file_model_t *self, file_role_t role, uint32_t layer, char out[NAME_SIZE_BYTES])
 {
-    const char *const pattern = self->is_gguf ? ROLES[role].gguf : ROLES[role].folder;
+    const char *pattern = self->is_gguf ? ROLES[role].gguf : ROLES[role].folder;
+    if (role == FILE_ROLE_FFN_NORM && !self->is_gguf && self->config.has_post_norms) {
+        pattern = FFN_NORM_BETWEEN;
+    }
     if (pattern == NULL) {
         return false;
     }
@@ -102,7 +112,9 @@ role_shape(const file_config_t *config, file_role_t role)
     case FILE_ROLE_OUTPUT_NORM:
     case FILE_ROLE_ATTN_NORM:
     case FILE_ROLE_ATTN_O_BIAS:
+    case FILE_ROLE_ATTN_POST_NORM:
     case FILE_ROLE_FFN_NORM:
+    case FILE_ROLE_FFN_POST_NORM:
         return (shape_t){1, hidden};
     case FILE_ROLE_COUNT:
         break;
@@ -128,6 +140,9 @@ role_is_wanted(const file_config_t *config, file_role_t role)
         return config->has_qkv_bias;
     case FILE_ROLE_ATTN_O_BIAS:
         return config->has_o_bias;
+    case FILE_ROLE_ATTN_POST_NORM:
+    case FILE_ROLE_FFN_POST_NORM:
+        return config->has_post_norms;
     case FILE_ROLE_TOKEN_EMBED:
     case FILE_ROLE_OUTPUT_NORM:
     case FILE_ROLE_ATTN_NORM:
@@ -278,7 +293,7 @@ read_gguf_parts(file_model_t *self, file_error_t error)
     }
     config->vocab_size = (uint32_t)embed->shape[0];
     config->tied_embeddings = file_tensors_find(&self->tensors, "output.weight") == NULL;
-    config->has_qk_norm = config->arch == FILE_ARCH_QWEN3;
+    config->has_qk_norm = config->arch != FILE_ARCH_LLAMA;
     config->has_qkv_bias = file_tensors_find(&self->tensors, "blk.0.attn_q.bias") != NULL;
     config->has_o_bias = file_tensors_find(&self->tensors, "blk.0.attn_output.bias") != NULL;
     if (file_tensors_find(&self->tensors, "rope_freqs.weight") != NULL) {

@@ -38,6 +38,7 @@ file_tokenizer_close(file_tokenizer_t **self_p)
     }
     file_vocab_fini(&self->vocab);
     file_bpe_fini(&self->bpe);
+    file_spm_fini(&self->spm);
     file_split_fini(&self->split);
     file_added_fini(&self->added);
     file_added_fini(&self->added_normalised);
@@ -67,10 +68,15 @@ finish(file_tokenizer_t *self, proto_status_t status, file_tokenizer_t **out_p)
         file_tokenizer_close(&self);
         return status;
     }
-    require(self->split.step_count > 0);
-    (void)snprintf(self->summary, sizeof self->summary,
-                   "%s, %" PRIu32 " tokens, %" PRIu32 " merges", self->kind, self->vocab.count,
-                   self->bpe.count);
+    require(self->is_spm || self->split.step_count > 0);
+    if (self->is_spm) {
+        (void)snprintf(self->summary, sizeof self->summary, "%s, %" PRIu32 " tokens with scores",
+                       self->kind, self->vocab.count);
+    } else {
+        (void)snprintf(self->summary, sizeof self->summary,
+                       "%s, %" PRIu32 " tokens, %" PRIu32 " merges", self->kind, self->vocab.count,
+                       self->bpe.count);
+    }
     *out_p = self;
     return STATUS_OK;
 }
@@ -293,9 +299,63 @@ walk_added(encoder_t *self, const file_added_t *added, const uint8_t *text, size
     return STATUS_OK;
 }
 
+/* A piece without a token: its bytes have tokens, or it is unknown. */
+static proto_status_t
+put_bytes(encoder_t *self, const uint8_t *bytes, uint32_t size_bytes)
+{
+    const file_tokenizer_t *tokenizer = self->tokenizer;
+    proto_status_t status = STATUS_OK;
+    for (uint32_t i = 0; status == STATUS_OK && i < size_bytes; i++) {
+        int32_t id = tokenizer->vocab.byte_ids[bytes[i]];
+        if (id < 0) {
+            /* One unknown token for the whole piece. */
+            return tokenizer->unknown_id >= 0 ? put_id(self, tokenizer->unknown_id) : STATUS_OK;
+        }
+        status = put_id(self, id);
+    }
+    return status;
+}
+
+/* U+2581 stands for a space in these vocabularies, also where a text holds it itself. */
+static size_t
+spell_spaces(const uint8_t *text, size_t size_bytes, uint8_t *out)
+{
+    size_t written = 0;
+    for (size_t at = 0; at < size_bytes;) {
+        if (size_bytes - at >= 3 && memcmp(text + at, "\xe2\x96\x81", 3) == 0) {
+            out[written++] = ' ';
+            at += 3;
+        } else {
+            out[written++] = text[at++];
+        }
+    }
+    return written;
+}
+
+static proto_status_t
+encode_scored(encoder_t *self, const uint8_t *text, size_t size_bytes)
+{
+    const file_tokenizer_t *tokenizer = self->tokenizer;
+    file_bpe_work_t *work = &self->scratch->bpe;
+    uint8_t *spelled = self->scratch->normalised;
+    uint32_t size = (uint32_t)spell_spaces(text, size_bytes, spelled);
+    file_spm_merge(&tokenizer->spm, &tokenizer->vocab, work, spelled, size);
+    proto_status_t status = STATUS_OK;
+    for (uint32_t at = 0; status == STATUS_OK && at != NO_SYMBOL; at = work->symbols[at].next) {
+        const file_symbol_t *symbol = &work->symbols[at];
+        uint32_t end = symbol->next == NO_SYMBOL ? size : symbol->next;
+        status =
+            symbol->id >= 0 ? put_id(self, symbol->id) : put_bytes(self, spelled + at, end - at);
+    }
+    return status;
+}
+
 static proto_status_t
 encode_plain(encoder_t *self, const uint8_t *text, size_t size_bytes)
 {
+    if (self->tokenizer->is_spm) {
+        return encode_scored(self, text, size_bytes);
+    }
     return file_split_run(&self->tokenizer->split, &self->scratch->split, text,
                           (uint32_t)size_bytes, encode_piece, self);
 }

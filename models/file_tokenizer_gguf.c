@@ -1,12 +1,19 @@
 /* The tokenizer from a GGUF's tokenizer.ggml.* keys. */
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "file_tokenizer_internal.h"
 #include "proto_require.h"
 
 /* Token types, as the format numbers them. */
-enum { TYPE_NORMAL = 1, TYPE_UNKNOWN = 2, TYPE_CONTROL = 3, TYPE_USER_DEFINED = 4 };
+enum {
+    TYPE_NORMAL = 1,
+    TYPE_UNKNOWN = 2,
+    TYPE_CONTROL = 3,
+    TYPE_USER_DEFINED = 4,
+    TYPE_BYTE = 6,
+};
 
 typedef struct {
     const char *name;
@@ -33,6 +40,64 @@ static const pre_t PRES[] = {
      false},
 };
 
+/* Pieces with scores.  A space put before every text is what older models of this kind want. */
+static proto_status_t
+read_spm(file_tokenizer_t *self, const file_gguf_t *gguf, bool *add_bos, file_error_t error)
+{
+    bool space_prefix = true;
+    proto_status_t status =
+        file_gguf_bool(gguf, "tokenizer.ggml.add_space_prefix", &space_prefix, error);
+    if (status != STATUS_OK && status != STATUS_ERR_NOT_FOUND) {
+        return status;
+    }
+    if (space_prefix) {
+        return file_error_set(error, STATUS_ERR_UNSUPPORTED,
+                              "tokenizer.ggml.add_space_prefix is on, which is not supported");
+    }
+    self->is_spm = true;
+    *add_bos = true;
+    (void)snprintf(self->kind, sizeof self->kind, "llama/scores");
+    return STATUS_OK;
+}
+
+/* "<0x0A>" to 10; -1 if it is not spelled so. */
+static int
+byte_of(file_view_t text)
+{
+    static const char DIGITS[] = "0123456789ABCDEF";
+    if (text.size_bytes != 6 || memcmp(text.bytes, "<0x", 3) != 0 || text.bytes[5] != '>') {
+        return -1;
+    }
+    const char *high = memchr(DIGITS, text.bytes[3], 16);
+    const char *low = memchr(DIGITS, text.bytes[4], 16);
+    return high == NULL || low == NULL ? -1 : (int)(16 * (high - DIGITS) + (low - DIGITS));
+}
+
+static proto_status_t
+read_scores(file_tokenizer_t *self, const file_gguf_t *gguf, file_error_t error)
+{
+    const file_gguf_value_t *scores = NULL;
+    proto_status_t status =
+        file_gguf_array(gguf, "tokenizer.ggml.scores", FILE_GGUF_F32, &scores, error);
+    if (status == STATUS_ERR_NOT_FOUND ||
+        (status == STATUS_OK && scores->count != self->vocab.count_max)) {
+        return file_error_set(error, STATUS_ERR_MALFORMED,
+                              "GGUF key 'tokenizer.ggml.scores' must have one score for each "
+                              "token");
+    }
+    if (status != STATUS_OK) {
+        return status;
+    }
+    float *values = malloc(scores->count * sizeof *values);
+    if (values == NULL) {
+        return file_error_set(error, STATUS_ERR_NO_MEMORY, "out of memory for the scores");
+    }
+    memcpy(values, scores->value.bytes, scores->count * sizeof *values);
+    status = file_spm_init(&self->spm, values, (uint32_t)scores->count, error);
+    free(values);
+    return status;
+}
+
 static proto_status_t
 read_pre(file_tokenizer_t *self, const file_gguf_t *gguf, bool *add_bos, file_error_t error)
 {
@@ -42,10 +107,13 @@ read_pre(file_tokenizer_t *self, const file_gguf_t *gguf, bool *add_bos, file_er
     if (status == STATUS_ERR_NOT_FOUND) {
         return file_error_set(error, status, "the GGUF has no tokenizer");
     }
+    if (status == STATUS_OK && file_view_equals(model, "llama")) {
+        return read_spm(self, gguf, add_bos, error);
+    }
     if (status == STATUS_OK && !file_view_equals(model, "gpt2")) {
         return file_error_set(error, STATUS_ERR_UNSUPPORTED,
-                              "tokenizer model '%s' is not supported; supported is gpt2 "
-                              "(byte-level BPE)",
+                              "tokenizer model '%s' is not supported; supported are gpt2 "
+                              "(byte-level BPE) and llama (pieces with scores)",
                               file_printable(model.bytes, model.size_bytes).text);
     }
     if (status == STATUS_OK) {
@@ -111,12 +179,22 @@ read_tokens(file_tokenizer_t *self, const file_gguf_t *gguf, file_error_t error)
     if (status != STATUS_OK) {
         return status;
     }
+    self->vocab.is_plain = self->is_spm;
     file_cursor_t strings = file_gguf_strings(tokens);
     file_cursor_t kinds = {types->value.bytes, types->value.bytes + types->value.size_bytes, false};
     for (uint64_t id = 0; status == STATUS_OK && id < tokens->count; id++) {
         file_view_t text = file_gguf_next_string(&strings);
-        file_token_kind_t kind = kind_of(file_cursor_u32(&kinds));
-        status = file_vocab_set(&self->vocab, id, kind, text, error);
+        uint32_t type = file_cursor_u32(&kinds);
+        file_token_kind_t kind = kind_of(type);
+        bool is_byte = self->is_spm && type == TYPE_BYTE;
+        int byte = is_byte ? byte_of(text) : -1;
+        if (is_byte && byte < 0) {
+            return file_error_set(error, STATUS_ERR_MALFORMED,
+                                  "tokenizer: the byte token '%s' is not spelled like <0x0A>",
+                                  file_printable(text.bytes, text.size_bytes).text);
+        }
+        status = byte >= 0 ? file_vocab_set_byte(&self->vocab, id, (uint8_t)byte, error)
+                           : file_vocab_set(&self->vocab, id, kind, text, error);
         if (status == STATUS_OK && kind >= FILE_TOKEN_ADDED) {
             status = file_tokenizer_add_token(self, &self->added, (int32_t)id, error);
         }
@@ -206,7 +284,7 @@ file_tokenizer_read_gguf(file_tokenizer_t *self, const file_gguf_t *gguf, file_e
         status = read_tokens(self, gguf, error);
     }
     if (status == STATUS_OK) {
-        status = read_merges(self, gguf, error);
+        status = self->is_spm ? read_scores(self, gguf, error) : read_merges(self, gguf, error);
     }
     if (status == STATUS_OK) {
         status = read_around(self, gguf, add_bos, error);

@@ -6,6 +6,7 @@
 #include "file_bpe.h"
 #include "file_model_internal.h"
 #include "file_split.h"
+#include "file_spm.h"
 #include "file_tokenizer.h"
 #include "file_vocab.h"
 
@@ -17,6 +18,8 @@ struct file_tokenizer {
     file_split_t split;
     file_added_t added;            /* matched in the text as it comes */
     file_added_t added_normalised; /* matched after normalisation */
+    bool is_spm;                   /* spm takes the place of split and bpe */
+    file_spm_t spm;
     bool is_nfc;
     bool ignore_merges; /* a piece that is a token is that token */
     bool fuse_unknown;

@@ -83,6 +83,9 @@ file_vocab_init(file_vocab_t *self, uint64_t count_max, file_error_t error)
                               FILE_VOCAB_SIZE_MAX);
     }
     randombytes_buf(self->hash_key, sizeof self->hash_key);
+    for (uint32_t byte = 0; byte < 256; byte++) {
+        self->byte_ids[byte] = FILE_ID_NONE;
+    }
     self->count_max = (uint32_t)count_max;
     self->tokens = calloc(count_max, sizeof *self->tokens);
     self->arena_size_bytes = 16 * count_max + FILE_TOKEN_SIZE_BYTES_MAX;
@@ -123,6 +126,22 @@ grow_arena(file_vocab_t *self)
     return STATUS_OK;
 }
 
+/* With a space for each U+2581, which stands for one in these files. */
+static uint32_t
+copy_plain(file_view_t text, uint8_t *out)
+{
+    uint32_t written = 0;
+    for (size_t at = 0; at < text.size_bytes;) {
+        if (text.size_bytes - at >= 3 && memcmp(text.bytes + at, "\xe2\x96\x81", 3) == 0) {
+            out[written++] = ' ';
+            at += 3;
+        } else {
+            out[written++] = text.bytes[at++];
+        }
+    }
+    return written;
+}
+
 /* Copies the text to the end of the arena (not yet kept) and settles the kind. */
 static proto_status_t
 place_text(file_vocab_t *self, file_view_t text, file_token_kind_t *kind, uint32_t *size_bytes,
@@ -139,6 +158,10 @@ place_text(file_vocab_t *self, file_view_t text, file_token_kind_t *kind, uint32
         return file_error_set(error, STATUS_ERR_NO_MEMORY, "out of memory for the vocabulary");
     }
     uint8_t *out = self->arena + self->arena_used_bytes;
+    if (self->is_plain) {
+        *size_bytes = copy_plain(text, out);
+        return STATUS_OK;
+    }
     if (*kind == FILE_TOKEN_NORMAL &&
         file_vocab_decode_spelling(text, out, FILE_TOKEN_SIZE_BYTES_MAX, size_bytes)) {
         return STATUS_OK;
@@ -191,9 +214,33 @@ file_vocab_set(file_vocab_t *self, uint64_t id, file_token_kind_t kind, file_vie
     return STATUS_OK;
 }
 
+proto_status_t
+file_vocab_set_byte(file_vocab_t *self, uint64_t id, uint8_t byte, file_error_t error)
+{
+    if (id >= self->count_max || self->tokens[id].kind != FILE_TOKEN_NONE ||
+        self->byte_ids[byte] != FILE_ID_NONE) {
+        return file_error_set(error, STATUS_ERR_MALFORMED,
+                              "tokenizer: the token of byte 0x%02x or its id %" PRIu64
+                              " stands twice or is out of range",
+                              byte, id);
+    }
+    if (grow_arena(self) != STATUS_OK) {
+        return file_error_set(error, STATUS_ERR_NO_MEMORY, "out of memory for the vocabulary");
+    }
+    self->arena[self->arena_used_bytes] = byte;
+    self->tokens[id] = (file_token_t){self->arena_used_bytes, 1, FILE_TOKEN_OPAQUE};
+    self->arena_used_bytes++;
+    self->count = id >= self->count ? (uint32_t)id + 1 : self->count;
+    self->byte_ids[byte] = (int32_t)id;
+    return STATUS_OK;
+}
+
 void
 file_vocab_finish(file_vocab_t *self)
 {
+    if (self->is_plain) {
+        return;
+    }
     for (uint32_t byte = 0; byte < 256; byte++) {
         uint8_t text = (uint8_t)byte;
         self->byte_ids[byte] = file_vocab_find_normal(self, &text, 1);

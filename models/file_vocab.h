@@ -40,6 +40,8 @@ typedef struct {
     uint64_t arena_size_bytes;
     file_vocab_index_t normal;
     file_vocab_index_t added;
+    bool is_plain;         /* NORMAL texts are spelled as they are, U+2581 for a space; set before
+                              the first token */
     int32_t byte_ids[256]; /* the token of one byte; FILE_ID_NONE if there is none */
     uint32_t token_size_bytes_max;
     uint8_t hash_key[16]; /* random, so that no file can aim at collisions */
@@ -50,13 +52,18 @@ MUST_CHECK proto_status_t file_vocab_init(file_vocab_t *self, uint64_t count_max
                                           file_error_t error);
 void file_vocab_fini(file_vocab_t *self);
 
-/* Gives `id` its text as the file spells it (NORMAL: byte-level spelling, decoded here; a NORMAL
- * token that is not in that spelling becomes OPAQUE).  STATUS_ERR_MALFORMED: id out of range, empty
- * or too long, not UTF-8, or a text of the same name space that is there already. */
+/* Gives `id` its text as the file spells it (NORMAL: byte-level spelling, decoded here, or plain
+ * text; a NORMAL token that is not in that spelling becomes OPAQUE).  STATUS_ERR_MALFORMED: id out
+ * of range, empty or too long, not UTF-8, or a text of the same name space that is there already.
+ */
 MUST_CHECK proto_status_t file_vocab_set(file_vocab_t *self, uint64_t id, file_token_kind_t kind,
                                          file_view_t text, file_error_t error);
 
-/* After the last set: fills byte_ids. */
+/* Makes `id`, which is not set yet, the token of one byte that nothing else stands for: OPAQUE. */
+MUST_CHECK proto_status_t file_vocab_set_byte(file_vocab_t *self, uint64_t id, uint8_t byte,
+                                              file_error_t error);
+
+/* After the last set: fills byte_ids; of a plain vocabulary it leaves those of set_byte. */
 void file_vocab_finish(file_vocab_t *self);
 
 int32_t file_vocab_find_normal(const file_vocab_t *self, const void *bytes, uint32_t size_bytes);

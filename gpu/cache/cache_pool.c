@@ -88,6 +88,17 @@ cache_pool_field(const cache_pool_t *self, uint32_t layer, cache_field_name_t na
     return STATUS_OK;
 }
 
+uint32_t
+cache_pool_slot_count(const cache_pool_t *self, const cache_field_view_t *field)
+{
+    size_t row_bytes =
+        (size_t)field->heads * field->head_dim * cache_dtype_size_bytes(field->dtype);
+    size_t slots =
+        cache_plan_page_count(self->plan, field->group) * (field->stride_bytes / row_bytes);
+    require(slots <= INT32_MAX);
+    return (uint32_t)slots;
+}
+
 bool
 cache_pool_same_geometry(const cache_pool_t *a, const cache_pool_t *b)
 {

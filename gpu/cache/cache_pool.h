@@ -44,6 +44,10 @@ MUST_CHECK proto_status_t cache_pool_init(cache_pool_t *self, const cache_plan_t
 MUST_CHECK proto_status_t cache_pool_field(const cache_pool_t *self, uint32_t layer,
                                            cache_field_name_t name, cache_field_view_t *out);
 
+/* Slots that locations may name: a slot is a row of the field, counted from page 0 on, the rows of
+ * other fields between its pages included. */
+uint32_t cache_pool_slot_count(const cache_pool_t *self, const cache_field_view_t *field);
+
 /* True if a backend bound to `a` could be bound to `b`: everything but page counts agrees. */
 bool cache_pool_same_geometry(const cache_pool_t *a, const cache_pool_t *b);
 

@@ -1,6 +1,7 @@
 /* Which forward code runs which architecture. */
 #include "model_base.h"
 
+#include "model_gemma3.h"
 #include "model_llama.h"
 #include "proto_require.h"
 
@@ -14,6 +15,8 @@ model_new(device_t *device, const file_model_t *file, model_progress_fn progress
     case FILE_ARCH_LLAMA:
     case FILE_ARCH_QWEN3:
         return model_llama_new(device, file, progress, progress_context, out_p);
+    case FILE_ARCH_GEMMA3:
+        return model_gemma3_new(device, file, progress, progress_context, out_p);
     }
     return STATUS_ERR_UNSUPPORTED;
 }

@@ -145,7 +145,7 @@ model_weights_matrix(model_weights_t *self, file_role_t role, uint32_t layer, ke
 
 proto_status_t
 model_weights_vector(model_weights_t *self, file_role_t role, uint32_t layer, uint32_t length,
-                     const float **out)
+                     float offset, const float **out)
 {
     file_tensor_t tensor;
     proto_status_t status = file_model_tensor(self->file, role, layer, &tensor);
@@ -161,6 +161,10 @@ model_weights_vector(model_weights_t *self, file_role_t role, uint32_t layer, ui
         return status;
     }
     kern_type_row_to_float(types[tensor.dtype], tensor.data, length, memory);
+    float *values = memory;
+    for (uint32_t i = 0; offset != 0.0f && i < length; i++) {
+        values[i] += offset;
+    }
     self->weight_bytes += length * sizeof(float);
     note_progress(self, tensor.size_bytes);
     *out = memory;

@@ -33,9 +33,11 @@ void model_weights_fini(model_weights_t *self);
 MUST_CHECK proto_status_t model_weights_matrix(model_weights_t *self, file_role_t role,
                                                uint32_t layer, kern_weight_t *out);
 
-/* A vector of `length` values as float32.  STATUS_ERR_NOT_FOUND: the checkpoint has none. */
+/* A vector of `length` values as float32, `offset` added to each.  STATUS_ERR_NOT_FOUND: the
+ * checkpoint has none. */
 MUST_CHECK proto_status_t model_weights_vector(model_weights_t *self, file_role_t role,
-                                               uint32_t layer, uint32_t length, const float **out);
+                                               uint32_t layer, uint32_t length, float offset,
+                                               const float **out);
 
 /* Zeroed device memory that lives as long as the weights. */
 MUST_CHECK proto_status_t model_weights_alloc(model_weights_t *self, size_t size_bytes,

@@ -12,6 +12,7 @@
 #include "proto_require.h"
 #include "router_cache_group.h"
 #include "run_executor_private.h"
+#include "run_plan.h"
 
 enum {
     SLOT_COUNT_DEFAULT = 32,
@@ -195,54 +196,18 @@ fill_options(run_executor_t *self)
     return choose_cache_dtype(self);
 }
 
-/* One full-attention group; k and v of every layer, each on a plane of its own. */
-static proto_status_t
-make_plan(run_executor_t *self)
-{
-    const file_config_t *config = model_config(self->model);
-    uint32_t field_count = 2 * config->layer_count;
-    cache_field_t *fields = calloc(field_count, sizeof *fields);
-    if (fields == NULL) {
-        return fail(self, STATUS_ERR_NO_MEMORY, "no memory for the cache plan");
-    }
-    for (uint32_t i = 0; i < field_count; i++) {
-        fields[i] = (cache_field_t){
-            .layer = i / 2,
-            .name = i % 2 == 0 ? CACHE_FIELD_K : CACHE_FIELD_V,
-            .group = 0,
-            .plane = i,
-            .rows = self->options.block_granularity,
-            .heads = config->kv_head_count,
-            .head_dim = config->head_dim,
-            .dtype = self->cache_dtype,
-        };
-    }
-    cache_group_t group = {
-        .id = "full_attention",
-        .kind = CACHE_KIND_FULL,
-        .granularity = self->options.block_granularity,
-        .window = 0,
-        .packing = 1,
-    };
-    cache_plan_options_t options = {
-        .groups = &group,
-        .group_count = 1,
-        .fields = fields,
-        .field_count = field_count,
-        .prefix_granularity = self->options.block_granularity,
-    };
-    proto_status_t status = cache_plan_new(&options, &self->plan);
-    free(fields);
-    return status == STATUS_OK ? STATUS_OK : fail(self, status, "the cache cannot be laid out");
-}
-
 static proto_status_t
 make_cache(run_executor_t *self)
 {
     run_executor_options_t *o = &self->options;
-    proto_status_t status = make_plan(self);
+    run_plan_options_t layout = {
+        .config = model_config(self->model),
+        .granularity = o->block_granularity,
+        .dtype = self->cache_dtype,
+    };
+    proto_status_t status = run_plan_new(&layout, &self->plan);
     if (status != STATUS_OK) {
-        return status;
+        return fail(self, status, "the cache cannot be laid out");
     }
     run_memory_request_t request = {
         .cache_size_bytes = o->cache_size_bytes,
@@ -251,6 +216,7 @@ make_cache(run_executor_t *self)
         .slot_count = o->slot_count,
         .model_len_max = o->model_len_max,
         .width = 1,
+        .step_tokens_max = o->step_tokens_max,
     };
     /* What is free now may grow, as a page cache gives way; what there is does not. */
     uint64_t total_bytes = run_memory_total_bytes();
@@ -401,7 +367,10 @@ make_buffers(run_executor_t *self)
         options.columns_max[g] = run_tables_columns_max(self->tables, g);
         clears += (uint64_t)o->slot_count * options.columns_max[g];
     }
-    uint64_t blocks = cache_plan_parent_count(self->plan);
+    uint64_t blocks = 0;
+    for (uint32_t g = 0; g < options.group_count; g++) {
+        blocks += cache_plan_page_count(self->plan, g);
+    }
     clears = clears > blocks ? blocks : clears;
     options.clear_count_max = clears < CLEAR_COUNT_MIN ? CLEAR_COUNT_MIN : (uint32_t)clears;
     return run_buffers_init(&self->buffers, &options);

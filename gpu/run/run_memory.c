@@ -69,6 +69,10 @@ parents_wanted(const cache_plan_t *plan, const run_memory_request_t *request)
     for (uint32_t g = 0; g < cache_plan_group_count(plan); g++) {
         const cache_group_t *group = cache_plan_group(plan, g);
         uint64_t tokens = (uint64_t)request->model_len_max + 2 * request->width;
+        uint64_t kept = (uint64_t)group->window + request->step_tokens_max + group->granularity;
+        if (group->kind == CACHE_KIND_SLIDING && kept < tokens) {
+            tokens = kept;
+        }
         uint64_t columns = (tokens + group->granularity - 1) / group->granularity;
         uint64_t blocks = columns * request->slot_count;
         parents += (blocks + group->packing - 1) / group->packing;
@@ -107,7 +111,12 @@ run_memory_solve(const cache_plan_t *plan, const run_memory_request_t *request,
     out->wanted_count = wanted > UINT32_MAX ? UINT32_MAX : (uint32_t)wanted;
     out->parent_bytes = parent_bytes;
     out->budget_bytes = budget;
-    out->token_capacity = count * packing_max * cache_plan_prefix_granularity(plan);
+    out->token_capacity = count * cache_plan_prefix_granularity(plan);
+    if (cache_plan_group_count(plan) > 1) {
+        /* Groups share parents: counted in requests of full length. */
+        out->token_capacity = count * request->slot_count / (wanted > 0 ? wanted : 1);
+        out->token_capacity *= request->model_len_max;
+    }
     return STATUS_OK;
 }
 

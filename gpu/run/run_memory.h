@@ -16,6 +16,7 @@ typedef struct {
     uint32_t slot_count;
     uint32_t model_len_max;
     uint32_t width;
+    uint32_t step_tokens_max; /* what a sliding group holds beyond its window while it prefills */
 } run_memory_request_t;
 
 typedef struct {

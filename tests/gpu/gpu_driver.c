@@ -107,6 +107,65 @@ driver_open(driver_t *self, const run_executor_options_t *options)
             self->blocks[slot][i] = block < self->info.parent_count ? block : 0;
         }
     }
+    /* A parent block serves one group at a time: the others get parents beyond those of group 0. */
+    self->group_count = self->info.group_kinds.count;
+    ck_assert_uint_le(self->group_count, DRIVER_GROUPS_MAX);
+    uint32_t packing = self->info.group_packings.data[0];
+    uint32_t parents = (self->info.slot_count * self->columns + packing - 1) / packing;
+    for (uint32_t group = 1; group < self->group_count; group++) {
+        self->offsets[group] = parents * self->info.group_packings.data[group];
+    }
+}
+
+static void
+add_patch(driver_patches_t *patches, uint32_t slot, uint32_t group, uint32_t count)
+{
+    ck_assert_uint_lt(patches->count, DRIVER_PATCHES_MAX);
+    patches->slots[patches->count] = slot;
+    patches->groups[patches->count] = (uint8_t)group;
+    patches->columns[patches->count] = 0;
+    patches->counts[patches->count++] = count;
+    patches->block_count += count;
+}
+
+void
+driver_patch_slot(const driver_t *self, uint32_t slot, driver_patches_t *patches)
+{
+    for (uint32_t group = 0; group < self->group_count; group++) {
+        uint32_t *blocks = patches->blocks + patches->block_count;
+        for (uint32_t i = 0; i < self->columns; i++) {
+            uint32_t block = self->blocks[slot][i];
+            blocks[i] = block == 0 ? 0 : block + self->offsets[group];
+        }
+        add_patch(patches, slot, group, self->columns);
+    }
+}
+
+/* Holes where a sliding group's window has passed before position `begin`. */
+static void
+patch_expired(const driver_t *self, uint32_t slot, uint32_t begin, driver_patches_t *patches)
+{
+    for (uint32_t group = 0; group < self->group_count; group++) {
+        uint32_t window = self->info.group_windows.data[group];
+        if (window == 0 || begin < window) {
+            continue;
+        }
+        uint32_t count = (begin - window + 1) / self->info.group_granularities.data[group];
+        if (count > 0) {
+            memset(patches->blocks + patches->block_count, 0, count * sizeof *patches->blocks);
+            add_patch(patches, slot, group, count);
+        }
+    }
+}
+
+void
+driver_patch_launch(const driver_patches_t *patches, proto_step_launch_t *launch)
+{
+    launch->patch_slots = (proto_column_u32_t){patches->slots, patches->count};
+    launch->patch_groups = (proto_column_u8_t){patches->groups, patches->count};
+    launch->patch_columns = (proto_column_u32_t){patches->columns, patches->count};
+    launch->patch_counts = (proto_column_u32_t){patches->counts, patches->count};
+    launch->patch_blocks = (proto_column_u32_t){patches->blocks, patches->block_count};
 }
 
 void
@@ -150,12 +209,9 @@ driver_try_launch(driver_t *self, const driver_extend_t *extends, uint32_t exten
     uint32_t lengths[DRIVER_SLOTS_MAX];
     uint8_t samples[DRIVER_SLOTS_MAX];
     static int32_t tokens[DRIVER_TOKENS_MAX * 4];
-    uint32_t patch_slots[DRIVER_SLOTS_MAX];
-    uint8_t patch_groups[DRIVER_SLOTS_MAX] = {0};
-    uint32_t patch_columns[DRIVER_SLOTS_MAX] = {0};
-    uint32_t patch_counts[DRIVER_SLOTS_MAX];
-    static uint32_t patch_blocks[DRIVER_SLOTS_MAX * DRIVER_COLUMNS_MAX];
-    uint32_t patches = 0;
+    static driver_patches_t patches;
+    patches.count = 0;
+    patches.block_count = 0;
     uint32_t token_count = 0;
     for (uint32_t i = 0; i < extend_count; i++) {
         const driver_extend_t *extend = &extends[i];
@@ -167,21 +223,15 @@ driver_try_launch(driver_t *self, const driver_extend_t *extends, uint32_t exten
         token_count += extend->length;
         if (!self->is_patched[extend->slot]) {
             self->is_patched[extend->slot] = true;
-            patch_slots[patches] = extend->slot;
-            patch_counts[patches] = self->columns;
-            memcpy(patch_blocks + (size_t)patches * self->columns, self->blocks[extend->slot],
-                   self->columns * sizeof *patch_blocks);
-            patches++;
+            driver_patch_slot(self, extend->slot, &patches);
+        }
+        if (self->drop_expired) {
+            patch_expired(self, extend->slot, extend->begin, &patches);
         }
     }
     proto_step_launch_t launch = {
         .step = self->step + 1,
         .width = 1,
-        .patch_slots = {patch_slots, patches},
-        .patch_groups = {patch_groups, patches},
-        .patch_columns = {patch_columns, patches},
-        .patch_counts = {patch_counts, patches},
-        .patch_blocks = {patch_blocks, patches * self->columns},
         .extend_slots = {slots, extend_count},
         .extend_begins = {begins, extend_count},
         .extend_lengths = {lengths, extend_count},
@@ -189,6 +239,7 @@ driver_try_launch(driver_t *self, const driver_extend_t *extends, uint32_t exten
         .extend_tokens = {tokens, token_count},
         .decode_slots = {decodes, decode_count},
     };
+    driver_patch_launch(&patches, &launch);
     is_outside = false;
     proto_status_t status = run_executor_launch(self->executor, &launch);
     is_outside = true;

@@ -10,14 +10,23 @@
 
 #include "run_executor.h"
 
-enum { DRIVER_SLOTS_MAX = 64, DRIVER_TOKENS_MAX = 1024, DRIVER_COLUMNS_MAX = 256 };
+enum {
+    DRIVER_SLOTS_MAX = 64,
+    DRIVER_TOKENS_MAX = 1024,
+    DRIVER_COLUMNS_MAX = 256,
+    DRIVER_GROUPS_MAX = 2,
+    DRIVER_PATCHES_MAX = 2 * DRIVER_SLOTS_MAX * DRIVER_GROUPS_MAX,
+};
 
 typedef struct {
     run_executor_t *executor;
     proto_executor_info_t info;
     uint64_t step;
     uint32_t columns;                                          /* of a slot */
-    uint32_t blocks[DRIVER_SLOTS_MAX + 1][DRIVER_COLUMNS_MAX]; /* wanted tables */
+    uint32_t blocks[DRIVER_SLOTS_MAX + 1][DRIVER_COLUMNS_MAX]; /* wanted tables of group 0 */
+    uint32_t group_count;
+    uint32_t offsets[DRIVER_GROUPS_MAX]; /* from a block of group 0 to the same place in another */
+    bool drop_expired;                   /* extends make holes of what slid out of a window */
     bool is_patched[DRIVER_SLOTS_MAX + 1];
 } driver_t;
 
@@ -28,6 +37,17 @@ typedef struct {
     bool sample;
     const int32_t *tokens; /* of the range */
 } driver_extend_t;
+
+/* Patches of one launch. */
+typedef struct {
+    uint32_t slots[DRIVER_PATCHES_MAX];
+    uint8_t groups[DRIVER_PATCHES_MAX];
+    uint32_t columns[DRIVER_PATCHES_MAX];
+    uint32_t counts[DRIVER_PATCHES_MAX];
+    uint32_t blocks[DRIVER_PATCHES_MAX * DRIVER_COLUMNS_MAX];
+    uint32_t count;
+    uint32_t block_count;
+} driver_patches_t;
 
 typedef struct {
     uint64_t step;
@@ -48,6 +68,11 @@ void driver_close(driver_t *self);
 /* A request takes a slot; NULL sampling = greedy. */
 void driver_setup(driver_t *self, uint32_t slot, const int32_t *tokens, uint32_t token_count,
                   const proto_sampling_t *sampling);
+
+/* Adds the whole tables of a slot, in every group. */
+void driver_patch_slot(const driver_t *self, uint32_t slot, driver_patches_t *patches);
+/* Puts them into a launch, which borrows them. */
+void driver_patch_launch(const driver_patches_t *patches, proto_step_launch_t *launch);
 
 /* Launches a step and returns its status. */
 proto_status_t driver_try_launch(driver_t *self, const driver_extend_t *extends,

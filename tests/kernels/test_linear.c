@@ -261,7 +261,18 @@ START_TEST(weights_that_share_an_input_do_not_mix)
 }
 END_TEST
 
-/* silu(gate) * up in one operation equals the two products and doubles. */
+/* The gate's bend in doubles. */
+static double
+bend(kern_gate_t which, double x)
+{
+    if (which == KERN_GATE_GELU_TANH) {
+        double u = sqrt(2.0 / M_PI) * (x + 0.044715 * x * x * x);
+        return 0.5 * x * (1.0 + tanh(u));
+    }
+    return x / (1.0 + exp(-x));
+}
+
+/* bend(gate) * up in one operation equals the two products and doubles. */
 START_TEST(gate_and_up_are_fused)
 {
     reference_random_t random = reference_seed("gate_and_up_are_fused");
@@ -271,7 +282,9 @@ START_TEST(gate_and_up_are_fused)
     kern_weight_t gate = reference_weight_new(type, OUT, cols, &random);
     kern_weight_t up = reference_weight_new(type, OUT, cols, &random);
     float *input = random_rows((size_t)ROWS * cols, &random);
-    for (int path = 0; path < KERN_PATH_COUNT; path++) {
+    for (int at = 0; at < 2 * KERN_PATH_COUNT; at++) {
+        int path = at / 2;
+        kern_gate_t which = at % 2 == 0 ? KERN_GATE_SILU : KERN_GATE_GELU_TANH;
         if (!kern_path_available((kern_path_t)path)) {
             continue;
         }
@@ -294,6 +307,7 @@ START_TEST(gate_and_up_are_fused)
                 .workspace = work.data,
                 .workspace_size_bytes = work.size_bytes,
                 .activations = activations,
+                .bend = which,
             };
             kern_team_run(team, kern_gate_up_host, &args);
             reference_guarded_check(&out);
@@ -301,7 +315,7 @@ START_TEST(gate_and_up_are_fused)
             const float *got = out.data;
             for (uint32_t i = 0; i < rows * OUT; i++) {
                 double x = (double)g[i];
-                double wanted = x / (1.0 + exp(-x)) * (double)u[i];
+                double wanted = bend(which, x) * (double)u[i];
                 ck_assert_double_le(fabs((double)got[i] - wanted), 1e-6 * fabs(wanted) + 1e-6);
                 expect(first == NULL || first[i] == got[i]);
             }

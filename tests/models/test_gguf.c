@@ -122,6 +122,9 @@ typedef struct {
     uint64_t type_count;    /* length of token_type */
     bool has_alignment;
     uint32_t alignment;
+    bool is_scored;         /* a tokenizer of pieces with scores */
+    uint32_t score_count;   /* instead of one for each token */
+    const char *byte_token; /* instead of <0x62> */
 } change_t;
 
 static bool
@@ -170,6 +173,46 @@ put_tokenizer(const change_t *change)
     key_string("tokenizer.chat_template", "{{ messages }}");
 }
 
+/* Pieces with scores: "b" is missing and falls back to its byte. */
+static void
+put_scored_tokenizer(const change_t *change)
+{
+    static const char *const TOKENS[VOCAB] = {
+        "<pad>",
+        "<eos>",
+        "a",
+        "<0x62>",
+        "c",
+        "\xe2\x96\x81",
+        "ca",
+        "aa",
+        "\xe2\x96\x81"
+        "a",
+        "1",
+        ".",
+        "  ",
+    };
+    static const uint32_t TYPES[VOCAB] = {3, 3, 1, 6, 1, 1, 1, 1, 1, 1, 1, 4};
+    key_string("tokenizer.ggml.model", "llama");
+    key_array("tokenizer.ggml.tokens", STRING, VOCAB);
+    for (int i = 0; i < VOCAB; i++) {
+        put_string(i == 3 && change->byte_token != NULL ? change->byte_token : TOKENS[i]);
+    }
+    key_array("tokenizer.ggml.token_type", I32, VOCAB);
+    for (int i = 0; i < VOCAB; i++) {
+        put_u32(TYPES[i]);
+    }
+    uint32_t score_count = change->score_count != 0 ? change->score_count : VOCAB;
+    key_array("tokenizer.ggml.scores", F32, score_count);
+    for (uint32_t i = 0; i < score_count; i++) {
+        float score = -(float)i;
+        put(&score, sizeof score);
+    }
+    key_u32("tokenizer.ggml.eos_token_id", 1);
+    key("tokenizer.ggml.add_space_prefix", BOOL);
+    put("\0", 1);
+}
+
 static void
 put_keys(const change_t *change)
 {
@@ -199,7 +242,11 @@ put_keys(const change_t *change)
         }
     }
     key_f32("llama.attention.layer_norm_rms_epsilon", 1e-5f);
-    put_tokenizer(change);
+    if (change->is_scored) {
+        put_scored_tokenizer(change);
+    } else {
+        put_tokenizer(change);
+    }
     if (change->more != NULL) {
         change->more();
     }
@@ -333,6 +380,40 @@ expect(const change_t *change, proto_status_t status, const char *text)
                   text, proto_status_name(found), error);
     ck_assert_msg(strstr(error, text) != NULL, "'%s' lacks '%s'", error, text);
 }
+
+START_TEST(pieces_with_scores_are_read)
+{
+    expect(&(change_t){.is_scored = true}, STATUS_OK, "");
+    file_model_t *model = NULL;
+    file_tokenizer_t *tokenizer = NULL;
+    file_tokenizer_scratch_t *scratch = NULL;
+    ck_assert_int_eq(file_model_open(path, error, sizeof error, &model), STATUS_OK);
+    ck_assert_int_eq(file_tokenizer_open(model, error, sizeof error, &tokenizer), STATUS_OK);
+    ck_assert_int_eq(file_tokenizer_scratch_new(64, &scratch), STATUS_OK);
+    /* "ca" scores better than "aa"; two spaces are a token of the user's; "b" is a byte. */
+    static const char TEXT[] = "caa a  b\xe2\x96\x81"
+                               "a1";
+    static const int32_t WANTED[] = {6, 2, 8, 11, 3, 8, 9};
+    int32_t ids[32];
+    size_t count = 0;
+    file_encode_t call = {TEXT, sizeof TEXT - 1, false, false, ids, 32};
+    ck_assert_int_eq(file_tokenizer_encode(tokenizer, scratch, &call, &count), STATUS_OK);
+    ck_assert_uint_eq(count, sizeof WANTED / sizeof WANTED[0]);
+    ck_assert_mem_eq(ids, WANTED, sizeof WANTED);
+    file_bytes_t bytes;
+    ck_assert_int_eq(file_tokenizer_token_bytes(tokenizer, 3, &bytes), STATUS_OK);
+    ck_assert_uint_eq(bytes.size_bytes, 1);
+    ck_assert_int_eq(bytes.bytes[0], 'b');
+    ck_assert_int_eq(file_tokenizer_token_bytes(tokenizer, 8, &bytes), STATUS_OK);
+    ck_assert_mem_eq(bytes.bytes, " a", 2);
+    file_tokenizer_scratch_destroy(&scratch);
+    file_tokenizer_close(&tokenizer);
+    file_model_close(&model);
+
+    expect(&(change_t){.is_scored = true, .score_count = 5}, STATUS_ERR_MALFORMED, "scores");
+    expect(&(change_t){.is_scored = true, .byte_token = "<0x6b>"}, STATUS_ERR_MALFORMED, "spelled");
+}
+END_TEST
 
 /* The file that all others are changed from is right: it opens, with every type in it. */
 START_TEST(the_unchanged_file_opens)
@@ -670,6 +751,7 @@ main(void)
     tcase_set_timeout(cases, 60);
     tcase_add_checked_fixture(cases, set_up, tear_down);
     tcase_add_test(cases, the_unchanged_file_opens);
+    tcase_add_test(cases, pieces_with_scores_are_read);
     tcase_add_test(cases, a_wrong_header_is_refused);
     tcase_add_test(cases, hostile_keys_are_refused);
     tcase_add_test(cases, a_config_that_cannot_be_run_is_refused);

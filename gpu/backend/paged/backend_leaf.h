@@ -57,6 +57,8 @@ struct backend_leaf {
     uint32_t group;          /* of the plan: whose layers it serves */
     uint32_t granularity;    /* raw tokens of a block of the group */
     uint32_t page_size;      /* tokens of a kernel page; divides granularity */
+    uint32_t page_stride;    /* kernel pages from block to block; more than fill one where other
+                                layers' pages lie between.  Set by bind */
     uint32_t page_count_max; /* kernel pages of one request */
 };
 

@@ -59,11 +59,41 @@ mha_destroy(backend_leaf_t *base)
     free(self);
 }
 
-/* The kernels read pages without gaps, whatever layer they belong to. */
+/* Kernel pages from block to block; 0 if the blocks of the group's fields do not lie on one grid of
+ * kernel pages, or have more slots than an int32 counts. */
+static uint32_t
+page_stride_of(const backend_leaf_t *base, const cache_pool_t *pool)
+{
+    static const cache_field_name_t names[] = {CACHE_FIELD_K, CACHE_FIELD_V};
+    uint32_t stride = 0;
+    for (uint32_t layer = 0; layer < pool->layer_count; layer++) {
+        for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+            cache_field_view_t view;
+            if (cache_pool_field(pool, layer, names[i], &view) != STATUS_OK ||
+                view.group != base->group) {
+                continue;
+            }
+            size_t row = (size_t)view.heads * view.head_dim * cache_dtype_size_bytes(view.dtype);
+            size_t page = base->page_size * row;
+            size_t pages = view.stride_bytes / page;
+            if (view.stride_bytes % page != 0 || (stride != 0 && pages != stride) ||
+                pages > INT32_MAX) {
+                return 0;
+            }
+            stride = (uint32_t)pages;
+        }
+    }
+    uint64_t slots = (uint64_t)cache_plan_page_count(pool->plan, base->group) * stride;
+    return slots * base->page_size <= INT32_MAX ? stride : 0;
+}
+
 static proto_status_t
 mha_validate(const backend_leaf_t *base, const cache_pool_t *pool)
 {
     static const cache_field_name_t names[] = {CACHE_FIELD_K, CACHE_FIELD_V};
+    if (page_stride_of(base, pool) * base->page_size < base->granularity) {
+        return STATUS_ERR_INVALID;
+    }
     for (uint32_t layer = 0; layer < pool->layer_count; layer++) {
         for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
             cache_field_view_t view;
@@ -73,10 +103,8 @@ mha_validate(const backend_leaf_t *base, const cache_pool_t *pool)
             if (view.group != base->group) {
                 continue;
             }
-            size_t row = (size_t)view.heads * view.head_dim * cache_dtype_size_bytes(view.dtype);
             if (view.rows != base->granularity || view.heads != base->options.kv_heads ||
-                view.head_dim != base->options.head_dim ||
-                view.stride_bytes != (size_t)view.rows * row) {
+                view.head_dim != base->options.head_dim) {
                 return STATUS_ERR_INVALID;
             }
         }
@@ -90,6 +118,7 @@ mha_bind(backend_leaf_t *base, const cache_pool_t *pool)
     mha_t *self = (mha_t *)base;
     drop_graph_state(self);
     self->pool = *pool;
+    base->page_stride = page_stride_of(base, pool);
 }
 
 static proto_status_t
@@ -207,14 +236,14 @@ cache_of(const mha_t *self, const backend_forward_t *forward, const int32_t *pag
     require(status == STATUS_OK);
     status = cache_pool_field(&self->pool, forward->layer, CACHE_FIELD_V, &v);
     require(status == STATUS_OK);
-    uint32_t ratio = self->base.granularity / self->base.page_size;
     uint32_t window = cache_plan_group(self->pool.plan, self->base.group)->window;
     kern_attention_cache_t cache = {
         .k_cache = k.pages,
         .v_cache = v.pages,
         .cache_type = k.dtype == CACHE_DTYPE_F32 ? KERN_TYPE_F32 : KERN_TYPE_F16,
         .page_size = self->base.page_size,
-        .page_count = cache_plan_page_count(self->pool.plan, self->base.group) * ratio,
+        .page_count =
+            cache_plan_page_count(self->pool.plan, self->base.group) * self->base.page_stride,
         .page_table = page_table,
         .page_table_stride = self->base.page_count_max,
         .q_heads = self->base.options.q_heads,

@@ -157,14 +157,15 @@ router_publish(backend_t *base, const cache_pool_t *pool)
     self->stacks = (router_stacks_t){.options = base->options, .group_count = self->leaf_count};
     for (uint32_t i = 0; i < self->leaf_count; i++) {
         const backend_leaf_t *leaf = self->leaves[i];
+        leaf->vtable->bind(self->leaves[i], pool);
         self->stacks.groups[i] = (router_stack_group_t){
             .group = leaf->group,
             .block_count = cache_plan_page_count(pool->plan, leaf->group),
             .ratio = leaf->granularity / leaf->page_size,
+            .stride = leaf->page_stride,
             .page_size = leaf->page_size,
             .page_columns = leaf->page_count_max,
         };
-        leaf->vtable->bind(self->leaves[i], pool);
     }
     return STATUS_OK;
 }

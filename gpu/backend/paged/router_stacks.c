@@ -78,6 +78,7 @@ router_stacks_fill(router_stacks_t *self, const backend_tables_t *tables, uint32
             .block_columns = table->columns,
             .block_count = group->block_count,
             .ratio = group->ratio,
+            .stride = group->stride,
             .bs = bs,
             .actual_bs = actual_bs,
             .pages = router_stacks_table(self, i),

@@ -12,6 +12,7 @@ typedef struct {
     uint32_t group;        /* of the plan */
     uint32_t block_count;  /* ids are below it */
     uint32_t ratio;        /* kernel pages in a block */
+    uint32_t stride;       /* kernel pages from block to block */
     uint32_t page_size;    /* tokens of a kernel page */
     uint32_t page_columns; /* kernel pages of a request */
 } router_stack_group_t;

@@ -1,0 +1,353 @@
+/* The launches shared by the families. */
+#include "model_launch.h"
+
+#include <math.h>
+
+#include "proto_require.h"
+
+static size_t
+take(size_t *at, size_t size_bytes)
+{
+    size_t offset = *at;
+    *at += (size_bytes + DEVICE_MEMORY_ALIGN - 1) / DEVICE_MEMORY_ALIGN * DEVICE_MEMORY_ALIGN;
+    return offset;
+}
+
+model_rows_t
+model_rows_lay_out(const file_config_t *c, uint8_t *memory, uint32_t rows, uint32_t logit_rows)
+{
+    model_rows_t w = {0};
+    size_t at = 0;
+    size_t q_size = (size_t)c->head_count * c->head_dim;
+    size_t kv_size = (size_t)c->kv_head_count * c->head_dim;
+    size_t angles = (size_t)rows * c->rope_dim;
+    struct {
+        float **pointer_p;
+        size_t count;
+    } parts[] = {
+        {&w.logits, (size_t)logit_rows * c->vocab_size},
+        {&w.gathered, (size_t)logit_rows * c->hidden_size},
+        {&w.x, (size_t)rows * c->hidden_size},
+        {&w.normed, (size_t)rows * c->hidden_size},
+        {&w.delta, (size_t)rows * c->hidden_size},
+        {&w.q, rows * q_size},
+        {&w.attn, rows * q_size},
+        {&w.k, rows * kv_size},
+        {&w.v, rows * kv_size},
+        {&w.hidden, (size_t)rows * c->ffn_size},
+        {&w.angles[0], angles},
+        {&w.angles[1], c->sliding_window > 0 ? angles : 0},
+    };
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        size_t offset = take(&at, parts[i].count * sizeof(float));
+        *parts[i].pointer_p = memory == NULL ? NULL : (float *)(void *)(memory + offset);
+    }
+    size_t cols_max = q_size > c->ffn_size ? q_size : c->ffn_size;
+    cols_max = c->hidden_size > cols_max ? c->hidden_size : cols_max;
+    w.linear_workspace_bytes = kern_linear_workspace_size_bytes(rows, (uint32_t)cols_max);
+    size_t offset = take(&at, w.linear_workspace_bytes);
+    w.linear_workspace = memory == NULL ? NULL : memory + offset;
+    w.total_bytes = at;
+    return w;
+}
+
+/* ---- loading --------------------------------------------------------------------------------- */
+
+typedef struct {
+    file_role_t role;
+    bool is_wanted;
+    bool is_norm;
+    uint32_t length;
+    const float **out;
+} vector_wanted_t;
+
+static proto_status_t
+load_vector(model_weights_t *weights, const file_config_t *config, const vector_wanted_t *wanted,
+            uint32_t index)
+{
+    if (!wanted->is_wanted) {
+        return STATUS_OK;
+    }
+    float offset = wanted->is_norm && config->has_offset_norms ? 1.0f : 0.0f;
+    return model_weights_vector(weights, wanted->role, index, wanted->length, offset, wanted->out);
+}
+
+proto_status_t
+model_layer_load(model_weights_t *weights, const file_config_t *c, uint32_t index,
+                 model_layer_t *layer)
+{
+    uint32_t q_size = c->head_count * c->head_dim;
+    uint32_t kv_size = c->kv_head_count * c->head_dim;
+    uint32_t hidden = c->hidden_size;
+    const vector_wanted_t vectors[] = {
+        {FILE_ROLE_ATTN_NORM, true, true, hidden, &layer->attn_norm},
+        {FILE_ROLE_ATTN_POST_NORM, c->has_post_norms, true, hidden, &layer->attn_post_norm},
+        {FILE_ROLE_FFN_NORM, true, true, hidden, &layer->ffn_norm},
+        {FILE_ROLE_FFN_POST_NORM, c->has_post_norms, true, hidden, &layer->ffn_post_norm},
+        {FILE_ROLE_ATTN_Q_NORM, c->has_qk_norm, true, c->head_dim, &layer->q_norm},
+        {FILE_ROLE_ATTN_K_NORM, c->has_qk_norm, true, c->head_dim, &layer->k_norm},
+        {FILE_ROLE_ATTN_Q_BIAS, c->has_qkv_bias, false, q_size, &layer->q_bias},
+        {FILE_ROLE_ATTN_K_BIAS, c->has_qkv_bias, false, kv_size, &layer->k_bias},
+        {FILE_ROLE_ATTN_V_BIAS, c->has_qkv_bias, false, kv_size, &layer->v_bias},
+        {FILE_ROLE_ATTN_O_BIAS, c->has_o_bias, false, hidden, &layer->o_bias},
+    };
+    for (size_t i = 0; i < sizeof vectors / sizeof *vectors; i++) {
+        proto_status_t status = load_vector(weights, c, &vectors[i], index);
+        if (status != STATUS_OK) {
+            return status;
+        }
+    }
+    struct {
+        file_role_t role;
+        kern_weight_t *out;
+    } matrices[] = {
+        {FILE_ROLE_ATTN_Q, &layer->q},      {FILE_ROLE_ATTN_K, &layer->k},
+        {FILE_ROLE_ATTN_V, &layer->v},      {FILE_ROLE_ATTN_O, &layer->o},
+        {FILE_ROLE_FFN_GATE, &layer->gate}, {FILE_ROLE_FFN_UP, &layer->up},
+        {FILE_ROLE_FFN_DOWN, &layer->down},
+    };
+    for (size_t i = 0; i < sizeof matrices / sizeof *matrices; i++) {
+        proto_status_t status =
+            model_weights_matrix(weights, matrices[i].role, index, matrices[i].out);
+        if (status != STATUS_OK) {
+            return status;
+        }
+    }
+    return STATUS_OK;
+}
+
+proto_status_t
+model_ends_load(model_weights_t *weights, const file_config_t *config, model_ends_t *out)
+{
+    proto_status_t status = model_weights_matrix(weights, FILE_ROLE_TOKEN_EMBED, 0, &out->embed);
+    if (status != STATUS_OK) {
+        return status;
+    }
+    out->output = out->embed;
+    if (!config->tied_embeddings) {
+        status = model_weights_matrix(weights, FILE_ROLE_OUTPUT, 0, &out->output);
+        if (status != STATUS_OK) {
+            return status;
+        }
+    }
+    const vector_wanted_t norm = {FILE_ROLE_OUTPUT_NORM, true, true, config->hidden_size,
+                                  &out->output_norm};
+    return load_vector(weights, config, &norm, 0);
+}
+
+/* ---- launches -------------------------------------------------------------------------------- */
+
+void
+model_launch_embed(const model_t *self, const model_context_t *context, const model_ends_t *ends,
+                   const model_rows_t *rows)
+{
+    const file_config_t *c = &self->config;
+    kern_embed_args_t embed = {
+        .table = ends->embed,
+        .tokens = context->input_ids,
+        .rows = context->rows,
+        .scale = c->embed_scale > 0 ? (float)c->embed_scale : 1.0f,
+        .output = rows->x,
+        .output_stride = c->hidden_size,
+    };
+    device_ops(self->device)->embed(context->stream, &embed);
+}
+
+void
+model_launch_angles(const model_t *self, const model_context_t *context, const float *frequencies,
+                    float *angles)
+{
+    kern_rope_angles_args_t args = {
+        .positions = context->positions,
+        .positions_int64 = false,
+        .rows = context->rows,
+        .frequencies = frequencies,
+        .rope_dim = self->config.rope_dim,
+        .scale = 1.0f,
+        .angles = angles,
+    };
+    device_ops(self->device)->rope_angles(context->stream, &args);
+}
+
+void
+model_launch_norm(const model_t *self, const model_context_t *context, float *x,
+                  const float *residual, const float *weight, float *output)
+{
+    const file_config_t *c = &self->config;
+    kern_rms_norm_args_t args = {
+        .input = x,
+        .input_stride = c->hidden_size,
+        .residual = residual,
+        .residual_stride = c->hidden_size,
+        .weight = weight,
+        .output = output,
+        .output_stride = c->hidden_size,
+        .rows = context->rows,
+        .cols = c->hidden_size,
+        .epsilon = c->rms_eps,
+    };
+    device_ops(self->device)->rms_norm(context->stream, &args);
+}
+
+static void
+launch_linear(const model_t *self, const model_context_t *context, const model_rows_t *rows,
+              const kern_weight_t *weight, const float *bias, const float *input, float *output,
+              uint32_t count)
+{
+    kern_linear_args_t args = {
+        .input = input,
+        .input_stride = weight->cols,
+        .rows = count,
+        .weight_count = 1,
+        .weights = {*weight},
+        .biases = {bias},
+        .outputs = {output},
+        .output_strides = {weight->rows},
+        .accumulate = false,
+        .workspace = rows->linear_workspace,
+        .workspace_size_bytes = rows->linear_workspace_bytes,
+        .activations = self->activations,
+    };
+    device_ops(self->device)->linear(context->stream, &args);
+}
+
+static void
+launch_qkv(const model_t *self, const model_context_t *context, const model_layer_t *layer,
+           const model_rows_t *rows)
+{
+    kern_linear_args_t args = {
+        .input = rows->normed,
+        .input_stride = self->config.hidden_size,
+        .rows = context->rows,
+        .weight_count = 3,
+        .weights = {layer->q, layer->k, layer->v},
+        .biases = {layer->q_bias, layer->k_bias, layer->v_bias},
+        .outputs = {rows->q, rows->k, rows->v},
+        .output_strides = {layer->q.rows, layer->k.rows, layer->v.rows},
+        .accumulate = false,
+        .workspace = rows->linear_workspace,
+        .workspace_size_bytes = rows->linear_workspace_bytes,
+        .activations = self->activations,
+    };
+    device_ops(self->device)->linear(context->stream, &args);
+}
+
+/* Rotates queries and keys and writes keys and values where the backend says. */
+static void
+launch_rope_write(const model_t *self, const model_context_t *context, const model_layer_t *layer,
+                  const model_rows_t *rows, uint32_t index, const float *angles)
+{
+    const file_config_t *c = &self->config;
+    cache_field_view_t k;
+    cache_field_view_t v;
+    proto_status_t status = cache_pool_field(&context->backend->pool, index, CACHE_FIELD_K, &k);
+    require(status == STATUS_OK);
+    status = cache_pool_field(&context->backend->pool, index, CACHE_FIELD_V, &v);
+    require(status == STATUS_OK);
+    kern_rope_kv_write_args_t args = {
+        .q = rows->q,
+        .q_stride = layer->q.rows,
+        .k = rows->k,
+        .k_stride = layer->k.rows,
+        .v = rows->v,
+        .v_stride = layer->v.rows,
+        .rows = context->rows,
+        .q_heads = c->head_count,
+        .kv_heads = c->kv_head_count,
+        .head_dim = c->head_dim,
+        .rope_dim = c->rope_dim,
+        .interleaved = c->rope_style == FILE_ROPE_INTERLEAVED,
+        .angles = angles,
+        .q_norm = layer->q_norm,
+        .k_norm = layer->k_norm,
+        .epsilon = c->rms_eps,
+        .write_locations = backend_write_locations(context->backend, index, context->mode),
+        .k_cache = k.pages,
+        .v_cache = v.pages,
+        .cache_type = k.dtype == CACHE_DTYPE_F32 ? KERN_TYPE_F32 : KERN_TYPE_F16,
+        .slot_count = cache_pool_slot_count(&context->backend->pool, &k),
+    };
+    device_ops(self->device)->rope_kv_write(context->stream, &args);
+}
+
+void
+model_launch_attention(const model_t *self, const model_context_t *context,
+                       const model_layer_t *layer, const model_rows_t *rows, uint32_t index,
+                       const float *angles)
+{
+    const file_config_t *c = &self->config;
+    launch_qkv(self, context, layer, rows);
+    launch_rope_write(self, context, layer, rows, index, angles);
+    double scale = c->query_scale > 0 ? c->query_scale : 1.0 / sqrt((double)c->head_dim);
+    backend_forward_t attention = {
+        .layer = index,
+        .mode = context->mode,
+        .q = rows->q,
+        .q_stride = layer->q.rows,
+        .rows = context->rows,
+        .output = rows->attn,
+        .output_stride = layer->q.rows,
+        .scale = (float)scale,
+    };
+    backend_forward(context->backend, &attention);
+    launch_linear(self, context, rows, &layer->o, layer->o_bias, rows->attn, rows->delta,
+                  context->rows);
+}
+
+void
+model_launch_ffn(const model_t *self, const model_context_t *context, const model_layer_t *layer,
+                 const model_rows_t *rows)
+{
+    const file_config_t *c = &self->config;
+    bool is_gelu = c->activation == FILE_ACTIVATION_GELU_TANH;
+    kern_gate_up_args_t gate_up = {
+        .input = rows->normed,
+        .input_stride = c->hidden_size,
+        .rows = context->rows,
+        .gate = layer->gate,
+        .up = layer->up,
+        .output = rows->hidden,
+        .output_stride = c->ffn_size,
+        .workspace = rows->linear_workspace,
+        .workspace_size_bytes = rows->linear_workspace_bytes,
+        .activations = self->activations,
+        .bend = is_gelu ? KERN_GATE_GELU_TANH : KERN_GATE_SILU,
+    };
+    device_ops(self->device)->gate_up(context->stream, &gate_up);
+    launch_linear(self, context, rows, &layer->down, NULL, rows->hidden, rows->delta,
+                  context->rows);
+}
+
+void
+model_launch_logits(const model_t *self, const model_context_t *context, const model_ends_t *ends,
+                    const model_rows_t *rows, const float *residual)
+{
+    const file_config_t *c = &self->config;
+    model_launch_norm(self, context, rows->x, residual, ends->output_norm, rows->normed);
+    const float *input = rows->normed;
+    if (context->gather_rows != NULL) {
+        kern_gather_rows_args_t gather = {
+            .input = rows->normed,
+            .input_stride = c->hidden_size,
+            .input_rows = context->rows,
+            .indices = context->gather_rows,
+            .output = rows->gathered,
+            .output_stride = c->hidden_size,
+            .rows = context->logit_rows,
+            .cols = c->hidden_size,
+        };
+        device_ops(self->device)->gather_rows(context->stream, &gather);
+        input = rows->gathered;
+    }
+    launch_linear(self, context, rows, &ends->output, NULL, input, rows->logits,
+                  context->logit_rows);
+}
+
+void
+model_launch_mark(const model_t *self, const model_context_t *context, uint32_t layer)
+{
+    if (context->progress != NULL) {
+        kern_mark_args_t mark = {.word = context->progress, .value = layer};
+        device_ops(self->device)->mark(context->stream, &mark);
+    }
+}

@@ -1,0 +1,98 @@
+/* model_launch.h - launches that the forward code of every decoder-only model is made of.
+ *
+ * A layer's weights and a forward's workspace in their common form; what a family does not have is
+ * NULL.  Nothing is owned here.  The device thread. */
+#ifndef MODEL_LAUNCH_H
+#define MODEL_LAUNCH_H
+
+#include "model_base.h"
+#include "model_weights.h"
+
+/* Attention and feed-forward of one layer. */
+typedef struct {
+    const float *attn_norm;
+    const float *attn_post_norm; /* NULL = none, as all below */
+    const float *ffn_norm;
+    const float *ffn_post_norm;
+    const float *q_norm;
+    const float *k_norm;
+    const float *q_bias;
+    const float *k_bias;
+    const float *v_bias;
+    const float *o_bias;
+    kern_weight_t q;
+    kern_weight_t k;
+    kern_weight_t v;
+    kern_weight_t o;
+    kern_weight_t gate;
+    kern_weight_t up;
+    kern_weight_t down;
+} model_layer_t;
+
+/* What stands before and after the layers. */
+typedef struct {
+    kern_weight_t embed;
+    kern_weight_t output;
+    const float *output_norm;
+} model_ends_t;
+
+/* Rows of intermediate results within a workspace; each as [rows][its width]. */
+typedef struct {
+    float *x; /* the residual stream */
+    float *normed;
+    float *q;
+    float *k;
+    float *v;
+    float *attn;
+    float *delta; /* a block's output, added by the norm that follows it */
+    float *hidden;
+    float *angles[2]; /* of full and of sliding layers; one of them where they agree */
+    float *gathered;
+    float *logits;
+    void *linear_workspace;
+    size_t linear_workspace_bytes;
+    size_t total_bytes;
+} model_rows_t;
+
+/* Lays out `memory` (NULL: only counts).  The logits come first, so that they stay where they are
+ * whatever the row count. */
+model_rows_t model_rows_lay_out(const file_config_t *config, uint8_t *memory, uint32_t rows,
+                                uint32_t logit_rows);
+
+/* Loads what a layer has, as the config says; norm weights stored without their 1 get it. */
+MUST_CHECK proto_status_t model_layer_load(model_weights_t *weights, const file_config_t *config,
+                                           uint32_t index, model_layer_t *out);
+MUST_CHECK proto_status_t model_ends_load(model_weights_t *weights, const file_config_t *config,
+                                          model_ends_t *out);
+
+/* Embeds the tokens. */
+void model_launch_embed(const model_t *self, const model_context_t *context,
+                        const model_ends_t *ends, const model_rows_t *rows);
+
+/* cos and sin of each row's position, for frequencies [rope_dim / 2]. */
+void model_launch_angles(const model_t *self, const model_context_t *context,
+                         const float *frequencies, float *angles);
+
+/* x += residual (NULL = nothing), output = norm(x) * weight; x and output may be the same. */
+void model_launch_norm(const model_t *self, const model_context_t *context, float *x,
+                       const float *residual, const float *weight, float *output);
+
+/* Projects, rotates, writes keys and values where the backend says, attends, projects back into
+ * rows->delta.  `normed` is the input. */
+void model_launch_attention(const model_t *self, const model_context_t *context,
+                            const model_layer_t *layer, const model_rows_t *rows, uint32_t index,
+                            const float *angles);
+
+/* The gated feed-forward of rows->normed into rows->delta. */
+void model_launch_ffn(const model_t *self, const model_context_t *context,
+                      const model_layer_t *layer, const model_rows_t *rows);
+
+/* The last add and norm run on all rows, since the add is in place; the head only on those asked
+ * for. */
+void model_launch_logits(const model_t *self, const model_context_t *context,
+                         const model_ends_t *ends, const model_rows_t *rows, const float *residual);
+
+/* Tells the watcher which layer is in work, from 1; 0 = none. */
+void model_launch_mark(const model_t *self, const model_context_t *context, uint32_t layer);
+
+#endif
