@@ -5,7 +5,8 @@
  * follow a path out of the folder, or trust a number in it: every byte here is hostile input.
  * Opening and closing belong to one thread; an open model does not change, so all const calls may
  * come from any thread.  A file that shrinks while it is mapped is outside what a reader can
- * survive: checkpoints are replaced by renaming, never by writing into them. */
+ * survive: checkpoints are replaced by renaming, never by writing into them.
+ * Long because a checkpoint is described in one place. */
 #ifndef FILE_MODEL_H
 #define FILE_MODEL_H
 
