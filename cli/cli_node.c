@@ -75,7 +75,7 @@ const cli_option_t cli_node_options[] = {
            "how long running requests may take after SIGTERM (60)"),
     NUMBER("resume-timeout", resume_timeout_s, 1, 86400, "SECONDS",
            "how long open requests wait for another scheduler when theirs is lost (30)"),
-    {"resume-memory", CLI_OPTION_SIZE, AT(resume_bytes), 1 << 16, UINT64_C(64) << 30, "SIZE",
+    {"resume-memory", CLI_OPTION_SIZE, AT(resume_bytes), 1 << 16, UINT64_C(4) << 30, "SIZE",
      "for what open requests need to go on with another scheduler (64M)", false},
     NUMBER(
         "answer-timeout", answer_timeout_s, 1, 86400, "SECONDS",

@@ -15,7 +15,7 @@
 
 typedef struct actor_gateway_history actor_gateway_history_t; /* opaque */
 
-#define ACTOR_GATEWAY_HISTORY_SIZE_MAX (UINT64_C(1) << 36)
+#define ACTOR_GATEWAY_HISTORY_SIZE_MAX (UINT64_C(1) << 32)
 
 /* A record; zeroes: nothing in it.  Embed it; only the history writes it. */
 typedef struct {

@@ -377,7 +377,7 @@ check_options(const actor_gateway_options_t *options)
     } else if (options->choice_count_max > ACTOR_GATEWAY_CHOICE_COUNT_MAX) {
         wrong = "more choices in flight than 4096 were asked for";
     } else if (options->history_size_bytes > ACTOR_GATEWAY_HISTORY_SIZE_MAX) {
-        wrong = "more than 64 GiB of history were asked for";
+        wrong = "more than 4 GiB of history were asked for";
     } else if (options->connection_count_max > 32768) {
         wrong = "more connections than 32768 were asked for";
     } else if (options->body_size_bytes_max > 64u * 1024 * 1024) {
