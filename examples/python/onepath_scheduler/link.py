@@ -299,8 +299,9 @@ class Links:
         away_ns, self.serviced_ns = now_ns - self.serviced_ns, now_ns
         if away_ns >= 2 * self.heartbeat_ns:
             for remote in self.by_number.values():
-                remote.heard_ns = max(remote.heard_ns,
-                                      now_ns + 2 * self.heartbeat_ns - self.silence_ns)
+                if remote.is_up:
+                    remote.heard_ns = max(remote.heard_ns,
+                                          now_ns + 2 * self.heartbeat_ns - self.silence_ns)
 
     def deadline_ns(self):
         """When tick() is wanted."""
