@@ -113,6 +113,10 @@ print(const actor_replay_options_t *options, const actor_replay_bisect_t *bisect
         printf("the first input that is answered in another way:\n");
     }
     cli_replay_print_finding(options, last);
+    if (bisect->early.outcome == ACTOR_REPLAY_DIVERGED) {
+        printf("\nbefore that, with the same digests, a message is another one already:\n");
+        cli_replay_print_finding(options, &bisect->early);
+    }
 }
 
 static proto_status_t

@@ -536,6 +536,6 @@ sched_core_next_plan(sched_core_t *self, uint64_t now_ns, proto_plan_t *out)
     fill(self, step, base_step, out);
     sched_fold(self, step->step);
     sched_fold(self, step->row_count);
-    sched_fold(self, self->plan.block_count);
+    sched_fold(self, (uint64_t)self->plan.token_count << 32 | self->plan.block_count);
     return STATUS_OK;
 }

@@ -228,6 +228,25 @@ walk(bisect_t *self, uint32_t good, uint32_t bad)
     return STATUS_OK;
 }
 
+/* A digest is a number of what its core chose to fold: a message may have been another one before
+ * that shows, or without showing at all. */
+static proto_status_t
+look_before(bisect_t *self)
+{
+    actor_replay_bisect_t *out = self->out;
+    if (out->bad_sequence == 0) {
+        return STATUS_OK; /* the walk was over the whole log */
+    }
+    actor_replay_options_t options = *self->options;
+    options.from_sequence = begin_of(self, 0);
+    options.until_sequence = out->good_sequence;
+    proto_status_t status = actor_replay_run(&options, &out->early);
+    if (status == STATUS_OK && out->early.outcome == ACTOR_REPLAY_DIVERGED) {
+        out->input = out->early.input;
+    }
+    return status;
+}
+
 /* ---- another build as the judge -------------------------------------------------------------- */
 
 typedef struct {
@@ -335,6 +354,10 @@ actor_replay_bisect(const actor_replay_options_t *options, const char *good_comm
     }
     if (status == STATUS_OK && out->outcome != ACTOR_REPLAY_REFUSED) {
         status = walk(&self, good, bad);
+    }
+    if (status == STATUS_OK &&
+        (out->outcome == ACTOR_REPLAY_DIVERGED || out->outcome == ACTOR_REPLAY_DIED)) {
+        status = look_before(&self);
     }
     if (status == STATUS_OK && good_command != NULL && out->outcome != ACTOR_REPLAY_REFUSED) {
         status = judge(&self, good_command, folder);

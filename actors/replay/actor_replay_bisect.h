@@ -26,6 +26,7 @@ typedef struct {
     actor_replay_input_t input; /* what was found; number 0 = the end of the log */
     uint64_t good_digest, bad_digest; /* with is_by_digest: of the other build, and of this one */
     actor_replay_report_t last;       /* the replay of the interval, step by step */
+    actor_replay_report_t early; /* of what is before it: messages may differ under equal digests */
 } actor_replay_bisect_t;
 
 /* Searches the recorded digests: each probe begins at the last SNAPSHOT that is known to be good.
