@@ -152,9 +152,10 @@ deliver(actor_sim_t *self, actor_sim_message_t *message, uint64_t at_ns)
 
 /* What a seed does to a message of this kind. */
 static actor_sim_tamper_t
-choose(actor_sim_t *self, proto_kind_t kind, bool control)
+choose(actor_sim_t *self, proto_kind_t kind, bool control, uint32_t under_way)
 {
-    if (self->tamper != ACTOR_SIM_TAMPER_NONE && kind == self->tamper_kind && !control) {
+    if (self->tamper != ACTOR_SIM_TAMPER_NONE && kind == self->tamper_kind && !control &&
+        (self->tamper != ACTOR_SIM_TAMPER_EARLY || under_way > 0)) {
         actor_sim_tamper_t tamper = self->tamper;
         self->tamper = ACTOR_SIM_TAMPER_NONE;
         self->tamper_count++;
@@ -230,7 +231,7 @@ actor_sim_transmit(actor_sim_t *self, actor_sim_message_t *message)
         actor_sim_strike(self, ACTOR_SIM_INDEX_DELAY, 0);
     }
     at_ns = at_ns > side->arrives_ns ? at_ns : side->arrives_ns + 1;
-    actor_sim_tamper_t tamper = choose(self, kind, control);
+    actor_sim_tamper_t tamper = choose(self, kind, control, side->under_way);
     switch (tamper) {
     case ACTOR_SIM_TAMPER_NONE:
         break;
