@@ -4,8 +4,10 @@ The gateway's history is the only truth: what is open goes on with the next sche
 is, token for token, that of an undisturbed run; usage included.  No error event, no hole, no double.
 """
 import os
+import random
 import signal
 import threading
+import time
 
 from system import System, check, main, wait_for
 
@@ -254,8 +256,50 @@ def a_scheduler_that_stays_away_is_an_error():
         same("the next request", stream(node, CASES["seeded"]), wanted)
 
 
+def many_requests_survive_a_kill():
+    """Hundreds of choices on the device that makes tokens of the whole sequence before them: one that is
+    lost, doubled or swapped changes all that follow."""
+    seed = int(os.environ.get("ONEPATH_SEED", str(random.randrange(1 << 30))))
+    print(f"seed {seed}", flush=True)
+    rng = random.Random(seed)
+    wanted = [{"prompt": f"{PROMPT} {at} " + "and on " * rng.randrange(60), "ignore_eos": True,
+               "max_tokens": rng.randrange(20, 120), "n": rng.choice((1, 2, 8)), "seed": at,
+               "temperature": 1} for at in range(48)]
+    options = ("--null-device", "--max-model-len", "512", "--max-num-seqs", "16", "--queue-len", "400",
+               "--restart-intensity", "1000")
+
+    def texts(node, into):
+        def ask(at):
+            status, answer, _ = node.request("POST", "/v1/completions", wanted[at])
+            check(status == 200, f"{wanted[at]} gave {status}: {answer}")
+            into[at] = ([choice["text"] for choice in answer["choices"]],
+                        answer["usage"]["completion_tokens"], answer["usage"]["prompt_tokens"])
+        return [lambda a=at: ask(a) for at in range(len(wanted))]
+
+    with System(*options) as node:
+        node.wait_ready()
+        alone = {}
+        at_once(texts(node, alone))
+        for _ in range(3):
+            disturbed, delay = {}, rng.random() * 0.1
+
+            def killer(delay=delay):
+                wait_for("work", 20, lambda: node.metric("onepath_choices_open") > 0)
+                time.sleep(delay)  # the moment is what varies
+                kill_scheduler(node)
+
+            at_once([killer, *texts(node, disturbed)])
+            for at, fields in enumerate(wanted):
+                check(disturbed[at] == alone[at], f"{fields}: {disturbed[at]}, alone {alone[at]}")
+        resumed = node.metric("onepath_resumed_requests_total")
+        check(resumed > 0, "nothing was resumed")
+        check(node.metric("onepath_choices_open") == 0, "a choice is left open")
+        check(node.stop() == 0, "exit code after an asked stop")
+
+
 if __name__ == "__main__":
-    main([a_frozen_scheduler_that_wakes_changes_no_answer, a_scheduler_that_stays_away_is_an_error,
+    main([many_requests_survive_a_kill,
+          a_frozen_scheduler_that_wakes_changes_no_answer, a_scheduler_that_stays_away_is_an_error,
           a_killed_scheduler_changes_no_answer, three_kills_in_a_row, killed_during_the_prefill,
           killed_between_the_last_token_and_its_end, lost_messages_are_made_good,
           killed_while_others_wait])
