@@ -176,7 +176,9 @@ peer_up(actor_executor_core_t *self, const actor_input_t *input, actor_outbox_t 
     if (up->role != PROTO_ROLE_SCHEDULER || up->peer >= ACTOR_PEER_COUNT_MAX) {
         return;
     }
-    if (up->epoch < self->scheduler_epoch) {
+    /* Only beside a newer one: the links fence old incarnations by name, and after a move to
+     * another scheduler and back the epochs of two names say nothing. */
+    if (self->is_linked && up->epoch < self->scheduler_epoch) {
         answer_nak(input, STATUS_ERR_STALE, "a scheduler of an old epoch", input->from, outbox);
         return;
     }

@@ -111,6 +111,17 @@ START_TEST(a_scheduler_of_an_old_epoch_is_fenced)
 }
 END_TEST
 
+/* After a move to another scheduler and back, epochs of two names say nothing of each other. */
+START_TEST(a_successor_with_a_lower_epoch_is_welcome)
+{
+    fixture_start(&fixture, 1, 1);
+    fixture_peer_down(&fixture);
+    fixture_peer_up(&fixture, 6);
+    ck_assert_uint_eq(fixture_count(&fixture, PROTO_KIND_NAK), 0);
+    ck_assert_uint_eq(fixture_count(&fixture, PROTO_KIND_EXECUTOR_INFO), 1);
+}
+END_TEST
+
 START_TEST(reset_drops_every_row_and_answers_nothing)
 {
     fixture_start(&fixture, 1, 1);
@@ -656,6 +667,7 @@ core_suite(void)
         info_goes_out_when_device_and_scheduler_are_there,
         a_new_scheduler_finds_no_rows,
         a_scheduler_of_an_old_epoch_is_fenced,
+        a_successor_with_a_lower_epoch_is_welcome,
         reset_drops_every_row_and_answers_nothing,
         a_failed_device_ends_the_actor,
         a_device_beyond_the_limits_is_a_configuration_error,
