@@ -8,6 +8,14 @@ static const actor_peer_t SCHEDULER = {FIXTURE_PEER};
 void
 fixture_open(fixture_t *self, uint32_t group_count, uint32_t overlap_depth)
 {
+    /* Tests of rules break many of them in a row. */
+    fixture_open_patient(self, group_count, overlap_depth, UINT32_MAX);
+}
+
+void
+fixture_open_patient(fixture_t *self, uint32_t group_count, uint32_t overlap_depth,
+                     uint32_t bad_plans_max)
+{
     static const uint32_t kinds[3] = {0, 1, 2};
     static const uint32_t granularities[3] = {4, 4, 8};
     static const uint32_t windows[3] = {0, 8, 0};
@@ -15,7 +23,8 @@ fixture_open(fixture_t *self, uint32_t group_count, uint32_t overlap_depth)
     memset(self, 0, sizeof *self);
     actor_executor_core_options_t options = {.slot_count_max = FIXTURE_SLOTS,
                                              .model_len_max = FIXTURE_LEN_MAX,
-                                             .step_tokens_max = FIXTURE_STEP_MAX};
+                                             .step_tokens_max = FIXTURE_STEP_MAX,
+                                             .bad_plans_max = bad_plans_max};
     ck_assert_int_eq(actor_executor_core_new(&options, &self->core), STATUS_OK);
     self->ops = actor_executor_core_ops(self->core);
     ck_assert_int_eq(actor_outbox_new(self->ops, &self->outbox), STATUS_OK);
@@ -210,7 +219,8 @@ fixture_find(fixture_t *self, proto_kind_t kind, uint32_t index)
             continue;
         }
         bool is_local = kind == PROTO_KIND_STEP_LAUNCH || kind == PROTO_KIND_SLOT_SETUP ||
-                        kind == PROTO_KIND_DEVICE_RESET || kind == PROTO_KIND_DEVICE_FAILED;
+                        kind == PROTO_KIND_DEVICE_RESET || kind == PROTO_KIND_DEVICE_FAILED ||
+                        kind == PROTO_KIND_COMPLAINT;
         if (is_local) {
             ck_assert_uint_eq(emission->to.index, ACTOR_PEER_LOCAL);
         } else if (kind != PROTO_KIND_NAK) {

@@ -45,6 +45,9 @@ typedef struct {
 /* One full group, then (group_count 2) a sliding one with two blocks in a parent and a window of
  * 8, then (3) a state group.  Nothing is sent yet. */
 void fixture_open(fixture_t *self, uint32_t group_count, uint32_t overlap_depth);
+/* The same; the core complains after so many bad plans in a row. */
+void fixture_open_patient(fixture_t *self, uint32_t group_count, uint32_t overlap_depth,
+                          uint32_t bad_plans_max);
 void fixture_close(fixture_t *self);
 /* DEVICE_READY, PEER_UP; the outbox then holds EXECUTOR_INFO. */
 void fixture_start(fixture_t *self, uint32_t group_count, uint32_t overlap_depth);
