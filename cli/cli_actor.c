@@ -175,6 +175,7 @@ run_executor(const session_t *session)
         .supervisor_endpoint = node->supervisor,
         .ring_fd = session->ring_fd,
         .stop = &cli_stop,
+        .bad_plans_max = node->bad_plans_max,
         .run =
             {
                 .model_path = session->model,

@@ -62,6 +62,8 @@ const cli_option_t cli_node_options[] = {
          "the scheduler that listens there plans, instead of the built-in one"),
     FLAG("scheduler-stays", scheduler_stays,
          "the built-in scheduler does not take over when that one fails"),
+    NUMBER("bad-plans", bad_plans_max, 1, 1000000, "COUNT",
+           "plans in a row that break a rule before the executor complains of the scheduler (8)"),
     TEXT("record", record, "MODE",
          "off, ring (memory only) or a folder for the message log (ring)"),
     FLAG("record-strict", record_strict,
@@ -112,6 +114,7 @@ cli_node_init(cli_node_t *node)
     node->log_level = "info";
     node->restart_intensity = 3;
     node->drain_timeout_s = 60;
+    node->bad_plans_max = 8;
     node->resume_timeout_s = 30;
     node->resume_bytes = UINT64_C(64) << 20;
     node->answer_timeout_s = 120;

@@ -44,6 +44,7 @@ typedef struct {
     const char *log_format;
     uint32_t restart_intensity;
     uint32_t drain_timeout_s;
+    uint32_t bad_plans_max;
     uint32_t resume_timeout_s;
     uint64_t resume_bytes;
     uint32_t answer_timeout_s;

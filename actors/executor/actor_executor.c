@@ -177,6 +177,7 @@ open_core(executor_t *self)
         .slot_count_max = options->run.slot_count,
         .model_len_max = options->run.model_len_max,
         .step_tokens_max = options->run.step_tokens_max,
+        .bad_plans_max = options->bad_plans_max,
     };
     if (options->null_device) {
         limits.slot_count_max = options->null.slot_count;

@@ -29,6 +29,7 @@ typedef struct {
     const char *supervisor_endpoint; /* none: runs alone */
     int ring_fd;                     /* -1 = record nothing */
     const atomic_int *stop;          /* ACTOR_EXECUTOR_*, set from a signal handler; none */
+    uint32_t bad_plans_max;          /* in a row, before it complains of the scheduler: 8 */
 
     /* The device.  on_complete, progress and error of `run` are the actor's own. */
     run_executor_options_t run;
