@@ -155,14 +155,14 @@ def many_requests_without_a_model_replay_exactly():
             check(code == 78 and "redacted" in report["detail"], f"executor, redacted: {report}")
 
 
-def kill_and_replay(victim, folder):
+def kill_in_work(victim, folder, tokens):
     """kill -9 in the middle of the load; the ring is all there is."""
     with System("--null-device", "--log-format", "json", "--restart-intensity", "9") as node:
         node.wait_ready()
         stop = threading.Event()
         threads, errors = load(node, 100000, stop=stop, words_max=200)
         wait_for("some work", 30,
-                 lambda: node.metric("vllm:generation_tokens_total") > 3000)
+                 lambda: node.metric("vllm:generation_tokens_total") > tokens)
         stop.set()  # errors from now on are the kill's
         # The clients that are at work go on until their request ends.
         node.kill(victim)
@@ -186,12 +186,25 @@ def check_moment_of_death(victim, path):
     check(last == inputs[-1]["seq"],
           f"{victim}: replayed to record {last}, the last input is record {inputs[-1]['seq']}")
     check(report["inputs"] > 50, f"{victim}: only {report['inputs']} inputs were replayed")
+    return report
 
 
 def a_killed_actor_replays_to_its_death():
     for victim in ACTORS:
         with Folder() as folder:
-            check_moment_of_death(victim, kill_and_replay(victim, folder))
+            path = kill_in_work(victim, folder, 2000)
+            report = check_moment_of_death(victim, path)
+            check(report["begin_record"] < 10, f"{victim}: it began at {report['begin_record']}")
+
+
+def a_ring_that_wrapped_replays_to_the_death():
+    """The first snapshot is long gone; there is always a later one."""
+    for victim in ACTORS:
+        with Folder() as folder:
+            path = kill_in_work(victim, folder, 300000)
+            report = check_moment_of_death(victim, path)
+            check(report["begin_record"] > 1000, f"{victim}: it began at {report['begin_record']}")
+            check(report["snapshots"] > 0, f"{victim}: no later snapshot was compared")
 
 
 def first_cut_prompt(path, step_tokens_max):
@@ -254,9 +267,72 @@ def what_cannot_be_replayed_is_said():
         check(code == 0 and "SUBMIT" in out and "waiting: " in out, f"--break: {code}: {out}")
 
 
+CRC = []
+
+
+def crc32c(data):
+    """CRC-32C, as a record's check."""
+    if not CRC:
+        for byte in range(256):
+            value = byte
+            for _ in range(8):
+                value = value >> 1 ^ (0x82f63b78 if value & 1 else 0)
+            CRC.append(value)
+    value = 0xffffffff
+    for byte in data:
+        value = CRC[(value ^ byte) & 255] ^ value >> 8
+    return value ^ 0xffffffff
+
+
+def flipped(log, source):
+    """The log with some bits of one record changed, and its check made right again."""
+    places, at = [], 4096
+    while at + 8 <= len(log):
+        size = int.from_bytes(log[at:at + 4], "little")
+        places.append((at, size))
+        at += 8 + size
+    begin, size = source.choice(places)
+    changed = bytearray(log)
+    for _ in range(source.randint(1, 4)):
+        changed[begin + 8 + source.randrange(size)] ^= 1 << source.randrange(8)
+    changed[begin + 4:begin + 8] = crc32c(changed[begin + 8:begin + 8 + size]).to_bytes(4, "little")
+    return bytes(changed)
+
+
+def hostile_logs_of_real_actors_end_in_a_report():
+    """Records that were forged meet real cores: whatever these do, the command says how it ended."""
+    seed = int(os.environ.get("ONEPATH_SEED", random.randrange(1 << 30)))
+    print(f"ONEPATH_SEED={seed}", flush=True)
+    source = random.Random(seed)
+    with Folder() as folder:
+        record(folder, 6, "--null-device", words_max=100)
+        for actor in ACTORS:
+            name = next(n for n in os.listdir(folder)
+                        if n.startswith(actor + ".") and n.endswith(".alog"))
+            with open(os.path.join(folder, name), "rb") as file:
+                log = file.read()
+            seen = {}
+            for _ in range(60):
+                with Folder() as place:
+                    path = os.path.join(place, name)
+                    with open(path, "wb") as file:
+                        file.write(flipped(log, source))
+                    code, report = replay(path, "--answer-timeout", "20")
+                check(code in (0, 1, 2, 78), f"{actor}: exit code {code}: {report}")
+                check(code == ("same", "diverged", "died").index(report["outcome"])
+                      if code != 78 else report["detail"], f"{actor}: {code}: {report}")
+                seen[report["outcome"]] = seen.get(report["outcome"], 0) + 1
+                if report["outcome"] == "died":
+                    print(f"{actor}: {report['detail']}: {report['last_words'][-200:]}")
+            print(f"{actor}: {seen}", flush=True)
+            check(seen.get("diverged", 0) + seen.get("refused", 0) > 0, "no change was noticed")
+
+
 if __name__ == "__main__":
     main([two_hundred_requests_of_a_model_replay_exactly,
           many_requests_without_a_model_replay_exactly,
           a_killed_actor_replays_to_its_death,
+          a_ring_that_wrapped_replays_to_the_death,
           the_changed_line_is_located,
+          hostile_logs_of_real_actors_end_in_a_report,
           what_cannot_be_replayed_is_said])
