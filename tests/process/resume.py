@@ -6,10 +6,13 @@ is, token for token, that of an undisturbed run; usage included.  No error event
 import os
 import random
 import signal
+import subprocess
+import sys
+import tempfile
 import threading
 import time
 
-from system import System, check, main, wait_for
+from system import System, binary, check, main, wait_for
 
 SMALL = ("--max-model-len", "512", "--max-num-seqs", "8", "--enable-fault-injection",
          "--restart-intensity", "1000")
@@ -297,8 +300,40 @@ def many_requests_survive_a_kill():
         check(node.stop() == 0, "exit code after an asked stop")
 
 
+def a_silent_scheduler_is_replaced():
+    """It lives, it took the request, and nothing comes of it: the gateway complains, the built-in one takes
+    over, and the client has waited a little, no more."""
+    with tempfile.TemporaryDirectory(prefix="onepath-silent-") as folder:
+        endpoint, run_dir = f"ipc://{folder}/silent", f"{folder}/run"
+        silent = subprocess.Popen([sys.executable, os.path.join(os.path.dirname(__file__),
+                                                                "silent_scheduler.py"),
+                                   "--endpoint", endpoint])
+        try:
+            with System(*SMALL, "--run-dir", run_dir, "--answer-timeout", "2") as node:
+                node.wait_ready()
+                wanted = stream(node, CASES["seeded"])
+                moved = []
+
+                def on_event(events):
+                    if len(events) >= 6 and not moved:
+                        moved.append(subprocess.run([binary(), "scheduler", "attach", endpoint,
+                                                     "--run-dir", run_dir],
+                                                    capture_output=True, text=True, check=False))
+
+                same("the answer", stream(node, CASES["seeded"], on_event), wanted)
+                check(moved and moved[0].returncode == 0, f"it was not attached: {moved}")
+                check(node.metric("onepath_resumed_requests_total") == 2, "it was not resumed twice")
+                check(any("did nothing for any of them" in line for line in node.lines),
+                      "nobody complained")
+                check(node.stop() == 0, "exit code after an asked stop")
+        finally:
+            silent.kill()
+            silent.wait(10)
+
+
 if __name__ == "__main__":
-    main([many_requests_survive_a_kill,
+    main([a_silent_scheduler_is_replaced,
+          many_requests_survive_a_kill,
           a_frozen_scheduler_that_wakes_changes_no_answer, a_scheduler_that_stays_away_is_an_error,
           a_killed_scheduler_changes_no_answer, three_kills_in_a_row, killed_during_the_prefill,
           killed_between_the_last_token_and_its_end, lost_messages_are_made_good,
