@@ -117,7 +117,7 @@ int
 kit_scheduler_run(const kit_scheduler_options_t *options)
 {
     require(options != NULL);
-    const char *name = options->name != NULL ? options->name : "scheduler";
+    const char *name = options->name != NULL ? options->name : "external";
     uint64_t epoch =
         options->epoch != 0 ? options->epoch : proto_clock_realtime_ns(proto_clock_system());
     actor_log_options_t log = {.actor = name,

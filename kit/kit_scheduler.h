@@ -28,7 +28,9 @@
 typedef struct {
     const char *endpoint;        /* one ROUTER is bound here, for gateways and the executor:
                                     ipc:///PATH or tcp://HOST:PORT; needed */
-    const char *name;            /* [a-z0-9-]{1,31}: "scheduler" */
+    const char *name;            /* [a-z0-9-]{1,31}, and not "scheduler", which is the built-in
+                                    one's: two of one name take each other for an older and a newer
+                                    self: "external" */
     uint64_t epoch;              /* higher than that of every earlier run: the time */
     const actor_core_ops_t *ops; /* role PROTO_ROLE_SCHEDULER; needed are name, step and the
                                     bounds of the outbox */

@@ -14,6 +14,7 @@ there is written to the error output.  A core reads no clock and draws no random
 import argparse
 import gc
 import os
+import re
 import signal
 import struct
 import sys
@@ -34,7 +35,10 @@ def parser(text):
     made.add_argument("--endpoint", default="ipc:///tmp/onepath-scheduler",
                       help="where gateway and executor connect to: ipc://PATH or tcp://HOST:PORT "
                            "(ipc:///tmp/onepath-scheduler)")
-    made.add_argument("--name", default="scheduler", help="[a-z0-9-]{1,31} (scheduler)")
+    stem = re.sub("[^a-z0-9]+", "-", os.path.splitext(os.path.basename(sys.argv[0]))[0].lower())
+    made.add_argument("--name", default=stem.strip("-")[:31] or "external",
+                      help="[a-z0-9-]{1,31}; not 'scheduler': that is the built-in one's, and two of "
+                           "one name take each other for an older and a newer self (%(default)s)")
     made.add_argument("--record", metavar="FILE.alog", help="write the log of this run")
     made.add_argument("--heartbeat-ms", type=int, default=250, help="5 to 10000 (250)")
     made.add_argument("--allow-remote", action="store_true",
@@ -68,7 +72,7 @@ def _record_parts(header, parts):
 
 class Runner:
     def __init__(self, core, options):
-        self.core, self.quiet = core, options.quiet
+        self.core, self.quiet, self.name = core, options.quiet, options.name
         self.epoch = time.time_ns()
         self.inputs = 0
         self.now_ns = time.monotonic_ns()
@@ -84,7 +88,7 @@ class Runner:
 
     def log(self, text):
         if not self.quiet:
-            print(f"scheduler: {text}", file=sys.stderr, flush=True)
+            print(f"{self.name}: {text}", file=sys.stderr, flush=True)
 
     def _on_signal(self, _number, _frame):
         self.stop_asked += 1  # once: in good order; twice: now
@@ -107,7 +111,7 @@ class Runner:
                 head = codec.encode_header(answer.KIND, self.epoch, 0, answer.request, self.inputs)
                 self.log_file.append(records.OUT, to, now_ns, _record_parts(head, parts))
             if to == 0:
-                print(f"scheduler: {codec.kind_name(answer.kind)} of a peer: {answer.detail}",
+                print(f"{self.name}: {codec.kind_name(answer.kind)} of a peer: {answer.detail}",
                       file=sys.stderr, flush=True)
             else:
                 self.links.send(to, answer, self.inputs, parts)
