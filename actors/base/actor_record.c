@@ -350,7 +350,7 @@ actor_record_snapshot(actor_record_t *self, uint64_t now_ns, const actor_core_op
                           "a snapshot does not fit half of the ring: a wrapped ring cannot be "
                           "replayed");
     }
-    if (self->has_snapshot) { /* the first one stands at the begin, where all that is anyhow */
+    if (self->has_snapshot || ops->save != NULL) { /* who is who may stand before the snapshot */
         actor_record_clock(self, now_ns);
         for (uint32_t peer = 0; peer < ACTOR_PEER_COUNT_MAX; peer++) {
             if (self->channels[peer].in_use) {

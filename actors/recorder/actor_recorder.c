@@ -15,7 +15,7 @@
 #define MS_NS UINT64_C(1000000)
 
 enum {
-    LOOK_MS = 4,    /* between two looks; with the log's own 10 ms this is the loss */
+    LOOK_MS = 8,    /* between two looks; what a look finds is written at once: below 10 ms */
     IDLE_MS = 100,  /* in ring mode there is nothing to do but to be there */
     SYNC_MS = 1000, /* a loss of power costs at most this */
     FD_COUNT_MAX = 8,
@@ -121,7 +121,8 @@ stop_asked(const recorder_t *self)
     return self->options->stop != NULL && atomic_load(self->options->stop) != 0;
 }
 
-static void
+/* True if the shell has something to read. */
+static bool
 sleep_a_little(const actor_shell_t *shell, uint64_t wait_ns)
 {
     int fds[FD_COUNT_MAX];
@@ -131,20 +132,28 @@ sleep_a_little(const actor_shell_t *shell, uint64_t wait_ns)
         items[index] = (struct pollfd){.fd = fds[index], .events = POLLIN};
     }
     struct timespec wait = {0, (long)wait_ns};
-    (void)ppoll(items, count, &wait, NULL);
+    return ppoll(items, count, &wait, NULL) != 0;
 }
 
 static int
 run(recorder_t *self, actor_shell_t *shell)
 {
     uint64_t look_ns = (self->source_count > 0 ? LOOK_MS : IDLE_MS) * MS_NS;
+    uint64_t service_next_ns = 0;
+    bool is_readable = true;
     proto_status_t status = STATUS_OK;
     while (status == STATUS_OK && !stop_asked(self)) {
-        uint64_t wait_ns = 0;
-        status = actor_shell_service(shell, &wait_ns);
+        uint64_t now_ns = now();
+        if (is_readable || now_ns >= service_next_ns) { /* it costs more than a look at the rings */
+            uint64_t wait_ns = 0;
+            status = actor_shell_service(shell, &wait_ns);
+            service_next_ns = now_ns + wait_ns;
+        }
         bool more = drain_all(self);
+        is_readable = false;
         if (status == STATUS_OK && !more) {
-            sleep_a_little(shell, wait_ns < look_ns ? wait_ns : look_ns);
+            uint64_t wait_ns = service_next_ns > now_ns ? service_next_ns - now_ns : 0;
+            is_readable = sleep_a_little(shell, wait_ns < look_ns ? wait_ns : look_ns);
         }
     }
     /* The others ended before us: what they left is all there will be. */

@@ -22,7 +22,6 @@ struct actor_recorder_source {
     proto_ring_reader_t *reader;
     proto_log_writer_t *writer;
     uint64_t lost;      /* as told last */
-    bool is_strict;     /* the producer waits for what we keep */
     bool is_damaged;    /* the ring */
     bool is_failing;    /* the disk refuses; said once */
     uint64_t failed_at; /* bytes written when it began to */
@@ -91,7 +90,6 @@ actor_recorder_source_open(int fd, const char *actor_name, const char *log_dir,
                   "cannot write in the log folder '%s': %s", log_dir, proto_status_text(status));
         goto err;
     }
-    self->is_strict = owner->is_strict != 0;
     proto_ring_reader_resume(self->reader, options.sequence_before);
     *out_p = self;
     return STATUS_OK;
@@ -185,15 +183,12 @@ actor_recorder_source_drain(actor_recorder_source_t *self)
                   ACTOR_LOG_FIELDS(actor_log_str("ring", self->actor_name)),
                   "the ring of %s is damaged: nothing more is recorded from it", self->actor_name);
     }
-    if (self->is_strict) {
+    /* At once: the next look is the 10 ms after which a record must be in the file. */
+    proto_status_t flushed = proto_log_writer_flush(self->writer);
+    judge(self, flushed);
+    if (flushed == STATUS_OK) {
         /* Only what is in the file may be overwritten: a kill of ours must not lose it either. */
-        proto_status_t flushed = proto_log_writer_flush(self->writer);
-        judge(self, flushed);
-        if (flushed == STATUS_OK) {
-            proto_ring_reader_keep(self->reader);
-        }
-    } else {
-        judge(self, proto_log_writer_poll(self->writer, now_ns));
+        proto_ring_reader_keep(self->reader);
     }
     return count == ROUND_RECORDS_MAX;
 }

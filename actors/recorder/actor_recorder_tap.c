@@ -16,7 +16,7 @@
 #define MS_NS UINT64_C(1000000)
 
 enum {
-    LOOK_MS = 4, /* as the recorder */
+    LOOK_MS = 8, /* as the recorder */
     SYNC_MS = 1000,
     RING_SIZE_BYTES = 64 * 1024 * 1024,
 };

@@ -2,7 +2,7 @@
  * thread of its process does what the recorder does in a node.
  *
  * Owns the ring's memory and the thread.  A kill of the process costs what the thread had not
- * written yet, at most 15 ms. */
+ * written yet, about 10 ms. */
 #ifndef ACTOR_RECORDER_TAP_H
 #define ACTOR_RECORDER_TAP_H
 
