@@ -8,7 +8,7 @@
 #include "actor_scheduler_state.h"
 
 enum {
-    SAVE_VERSION = 1, /* of the layout; another one is refused */
+    SAVE_VERSION = 2, /* of the layout; another one is refused */
     INCARNATION_MAX = 0xffffff,
 };
 static const uint64_t STORE_SIZE_MAX_BYTES = UINT64_C(1) << 34; /* as nobody would set it aside */
@@ -53,7 +53,14 @@ save_peers(const actor_scheduler_core_t *self, proto_pack_t *out)
     }
 }
 
-/* What MODEL_INFO takes from it; the library keeps the rest. */
+static void
+save_column(proto_column_u32_t column, proto_pack_t *out)
+{
+    proto_pack_u32(out, column.count);
+    proto_pack_u32_array(out, column.data, column.count);
+}
+
+/* All of it, although the library keeps most: after a fault the executor attaches again by it. */
 static void
 save_info(const proto_executor_info_t *info, proto_pack_t *out)
 {
@@ -64,6 +71,14 @@ save_info(const proto_executor_info_t *info, proto_pack_t *out)
     proto_pack_u32(out, info->model_len_max);
     proto_pack_u32(out, info->slot_count);
     proto_pack_u32(out, info->prefix_granularity);
+    proto_pack_u32(out, info->step_tokens_max);
+    proto_pack_u32(out, info->decode_width);
+    proto_pack_u32(out, info->overlap_depth_max);
+    proto_pack_u32(out, info->parent_count);
+    save_column(info->group_kinds, out);
+    save_column(info->group_granularities, out);
+    save_column(info->group_windows, out);
+    save_column(info->group_packings, out);
 }
 
 void
@@ -141,6 +156,14 @@ load_text(proto_unpack_t *in, char *room)
     return (proto_text_t){room, (uint32_t)bytes.size_bytes};
 }
 
+static proto_column_u32_t
+load_column(proto_unpack_t *in, uint32_t *room)
+{
+    uint32_t count = proto_unpack_u32_max(in, PROTO_GROUPS_MAX);
+    proto_unpack_u32_array(in, room, count, UINT32_MAX);
+    return (proto_column_u32_t){room, count};
+}
+
 static void
 load_info(actor_scheduler_core_t *self, proto_unpack_t *in)
 {
@@ -157,6 +180,14 @@ load_info(actor_scheduler_core_t *self, proto_unpack_t *in)
     info->model_len_max = proto_unpack_u32_max(in, PROTO_TOKENS_MAX);
     info->slot_count = proto_unpack_u32_max(in, PROTO_ROWS_MAX);
     info->prefix_granularity = proto_unpack_u32_max(in, 65536);
+    info->step_tokens_max = proto_unpack_u32_max(in, PROTO_TOKENS_MAX);
+    info->decode_width = proto_unpack_u32_max(in, 16);
+    info->overlap_depth_max = proto_unpack_u32_max(in, 1);
+    info->parent_count = proto_unpack_u32_max(in, PROTO_BLOCKS_MAX);
+    info->group_kinds = load_column(in, self->info_columns[0]);
+    info->group_granularities = load_column(in, self->info_columns[1]);
+    info->group_windows = load_column(in, self->info_columns[2]);
+    info->group_packings = load_column(in, self->info_columns[3]);
     if (self->executor.index == ACTOR_PEER_LOCAL) {
         proto_unpack_fail(in);
     }
