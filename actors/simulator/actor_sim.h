@@ -65,6 +65,8 @@ typedef struct {
     bool every_fault;          /* a seed chooses all of them, not some */
     uint32_t request_count;    /* requests at most: as many as come */
     uint32_t check_interval;   /* inputs between two walks over all invariants: 4 */
+    uint32_t restore_interval; /* inputs after which the core that was stepped last is replaced by
+                                  one made of what it saves: never */
     const char *log_directory; /* exists; gets one segment for each incarnation: none */
     FILE *trace;               /* every delivered message, one line each: none */
 } actor_sim_options_t;

@@ -53,20 +53,56 @@ make_core(actor_sim_t *self, actor_sim_actor_t *actor)
 }
 
 static void
-free_core(actor_sim_actor_t *actor)
+destroy_core(uint32_t member, void *core)
 {
-    if (actor->member == ACTOR_SIM_MEMBER_SCHEDULER) {
-        actor_scheduler_core_t *core = actor->core;
-        actor_scheduler_core_destroy(&core);
-    } else if (actor->member == ACTOR_SIM_MEMBER_EXECUTOR) {
-        actor_executor_core_t *core = actor->core;
-        actor_executor_core_destroy(&core);
+    if (member == ACTOR_SIM_MEMBER_SCHEDULER) {
+        actor_scheduler_core_t *scheduler = core;
+        actor_scheduler_core_destroy(&scheduler);
+    } else if (member == ACTOR_SIM_MEMBER_EXECUTOR) {
+        actor_executor_core_t *executor = core;
+        actor_executor_core_destroy(&executor);
     } else {
-        actor_gateway_core_t *core = actor->core;
-        actor_gateway_core_destroy(&core);
+        actor_gateway_core_t *gateway = core;
+        actor_gateway_core_destroy(&gateway);
     }
-    actor_sim_device_destroy(&actor->device);
-    actor->core = NULL;
+}
+
+/* A core made of what this one saves takes its place: nothing may differ from here on. */
+static void
+restore_core(actor_sim_t *self, actor_sim_actor_t *actor)
+{
+    proto_bytes_t state;
+    proto_bytes_t secret;
+    uint8_t *room = actor_sim_save(actor, &state, &secret);
+    proto_error_t error = {.detail = ""};
+    proto_status_t status = STATUS_ERR_INTERNAL;
+    void *restored = NULL;
+    if (actor->member == ACTOR_SIM_MEMBER_SCHEDULER) {
+        actor_scheduler_core_t *core = NULL;
+        status = actor_scheduler_core_restore(state, secret, &core, &error);
+        restored = core;
+    } else if (actor->member == ACTOR_SIM_MEMBER_EXECUTOR) {
+        actor_executor_core_t *core = NULL;
+        status = actor_executor_core_restore(state, secret, &core, &error);
+        restored = core;
+    } else {
+        actor_gateway_core_t *core = NULL;
+        status = actor_gateway_core_restore(state, secret, &core, &error);
+        restored = core;
+    }
+    free(room);
+    if (status != STATUS_OK) {
+        actor_sim_fail(self, "a saved core restores", "%s: %s (%s)",
+                       self->members[actor->member].name, error.detail, proto_status_text(status));
+        return;
+    }
+    destroy_core(actor->member, actor->core);
+    actor->core = restored;
+    if (actor->member == ACTOR_SIM_MEMBER_SCHEDULER) {
+        actor->ops = actor_scheduler_core_ops(restored);
+    } else if (actor->member == ACTOR_SIM_MEMBER_EXECUTOR) {
+        actor->ops = actor_executor_core_ops(restored);
+    }
 }
 
 void
@@ -91,6 +127,7 @@ actor_sim_start(actor_sim_t *self, uint32_t member)
     if ((self->result.faults & ACTOR_SIM_CLOCK) != 0) {
         actor->clock_offset_ns = actor_sim_random_next(&self->random_fault) >> 16;
     }
+    actor->now_ns = self->now_ns + actor->clock_offset_ns;
     make_core(self, actor);
     actor_sim_member_t *place = &self->members[member];
     if (place->outbox == NULL) {
@@ -118,7 +155,9 @@ void
 actor_sim_actor_free(actor_sim_t *self, uint32_t index)
 {
     actor_sim_record_close(self, index);
-    free_core(&self->actors[index]);
+    destroy_core(self->actors[index].member, self->actors[index].core);
+    actor_sim_device_destroy(&self->actors[index].device);
+    self->actors[index].core = NULL;
     self->actors[index].alive = false;
 }
 
@@ -360,6 +399,10 @@ give(actor_sim_t *self, uint32_t index, uint32_t from, const proto_header_t *hea
     }
     proto_require_set_request(0);
     self->in_input = false;
+    if (self->options.restore_interval > 0 &&
+        self->result.step_count % self->options.restore_interval == 0) {
+        restore_core(self, actor);
+    }
     actor->busy_until_ns = self->now_ns + actor->slow_ns;
     arm_timer(self, index);
     if (actor->dying || (actor->draining && actor->ops->idle(actor->core))) {

@@ -64,31 +64,36 @@ put_u64(uint8_t *out, uint64_t value)
     }
 }
 
-/* The head of a SNAPSHOT and what the core saves; nothing if it saves nothing. */
+uint8_t *
+actor_sim_save(const actor_sim_actor_t *actor, proto_bytes_t *state, proto_bytes_t *secret)
+{
+    proto_pack_t open = {0};
+    proto_pack_t hidden = {0};
+    actor->ops->save(actor->core, &open, &hidden);
+    size_t open_size = open.size_bytes;
+    size_t hidden_size = hidden.size_bytes;
+    uint8_t *room = malloc(open_size + hidden_size + 1);
+    require(room != NULL);
+    open = (proto_pack_t){.out = room, .capacity_bytes = open_size};
+    hidden = (proto_pack_t){.out = room + open_size, .capacity_bytes = hidden_size};
+    actor->ops->save(actor->core, &open, &hidden);
+    require(open.size_bytes == open_size);
+    require(hidden.size_bytes == hidden_size);
+    *state = (proto_bytes_t){room, open_size};
+    *secret = (proto_bytes_t){room + open_size, hidden_size};
+    return room;
+}
+
+/* The head of a SNAPSHOT, and what the core saves. */
 static void
 snapshot(actor_sim_t *self, actor_sim_actor_t *actor)
 {
-    if (actor->ops->save == NULL) {
-        return;
-    }
-    proto_pack_t state = {0};
-    proto_pack_t secret = {0};
-    actor->ops->save(actor->core, &state, &secret);
-    uint8_t *room = malloc(state.size_bytes + secret.size_bytes + 1);
-    require(room != NULL);
-    state = (proto_pack_t){.out = room, .capacity_bytes = state.size_bytes};
-    secret =
-        (proto_pack_t){.out = room + state.capacity_bytes, .capacity_bytes = secret.size_bytes};
-    actor->ops->save(actor->core, &state, &secret);
-    require(proto_pack_is_complete(&state));
-    require(proto_pack_is_complete(&secret));
     uint8_t head[PROTO_LOG_SNAPSHOT_HEAD_SIZE_BYTES] = {PROTO_LOG_SNAPSHOT_FORM};
     head[4] = (uint8_t)actor->ops->role;
     put_u64(head + 8, actor->ops->digest(actor->core));
     put_u64(head + 16, actor->input_sequence);
-    proto_bytes_t parts[3] = {{head, sizeof head},
-                              {room, state.size_bytes},
-                              {room + state.size_bytes, secret.size_bytes}};
+    proto_bytes_t parts[3] = {{head, sizeof head}};
+    uint8_t *room = actor_sim_save(actor, &parts[1], &parts[2]);
     append(self, actor, PROTO_LOG_SNAPSHOT, 0, 0, parts, 3);
     free(room);
 }

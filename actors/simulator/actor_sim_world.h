@@ -389,6 +389,9 @@ void actor_sim_record_output(actor_sim_t *self, uint32_t actor, const proto_head
                              const actor_emission_t *emission);
 void actor_sim_record_peer(actor_sim_t *self, uint32_t actor, uint32_t peer);
 void actor_sim_record_digest(actor_sim_t *self, uint32_t actor);
+/* What the core saves, in memory that the caller frees. */
+uint8_t *actor_sim_save(const actor_sim_actor_t *actor, proto_bytes_t *state,
+                        proto_bytes_t *secret);
 
 /* ---- actor_sim_fault.c ----------------------------------------------------------------------- */
 

@@ -136,6 +136,29 @@ START_TEST(a_log_is_not_noticed_and_seeds_differ)
 }
 END_TEST
 
+/* What a core saves is all of it: one that is made anew from that, again and again in the middle of
+ * everything, goes on as if nothing had been. */
+START_TEST(a_restored_core_goes_on_as_the_first)
+{
+    uint32_t seed_count = 30;
+    for (uint64_t seed = 1; seed <= seed_count; seed++) {
+        actor_sim_options_t options = {.faults = ACTOR_SIM_FAULTS_ALL, .step_count = 1000};
+        actor_sim_result_t results[2];
+        for (int i = 0; i < 2; i++) {
+            options.restore_interval = i == 0 ? 0 : 1 + (uint32_t)seed % 7;
+            actor_sim_t *sim = NULL;
+            ck_assert_int_eq(actor_sim_new(&options, &sim), STATUS_OK);
+            actor_sim_run(sim, seed, &results[i]);
+            ck_assert_msg(!results[i].failed, "seed %llu: %s: %s", (unsigned long long)seed,
+                          results[i].rule, results[i].detail);
+            actor_sim_destroy(&sim);
+        }
+        ck_assert_msg(results[0].digest == results[1].digest, "seed %llu differs after a restore",
+                      (unsigned long long)seed);
+    }
+}
+END_TEST
+
 START_TEST(a_full_disk_costs_records_and_says_so)
 {
     uint64_t drops = 0;
@@ -206,6 +229,7 @@ main(void)
     tcase_set_timeout(repeat, 110);
     tcase_add_test(repeat, the_same_seed_writes_the_same_bytes);
     tcase_add_test(repeat, a_log_is_not_noticed_and_seeds_differ);
+    tcase_add_test(repeat, a_restored_core_goes_on_as_the_first);
     tcase_add_test(repeat, a_full_disk_costs_records_and_says_so);
     tcase_add_test(repeat, lists_of_faults_are_read_and_written);
     suite_add_tcase(suite, repeat);
