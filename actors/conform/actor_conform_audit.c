@@ -197,7 +197,7 @@ check_extend(conform_executor_t *self, const actor_input_t *input, uint32_t row)
         return;
     }
     actor_conform_held(self->report, CONFORM_EXTEND_IN_FLIGHT);
-    if (samples != (end == known)) {
+    if (end <= known && samples != (end == known)) {
         actor_conform_broke(self->report, CONFORM_EXTEND_SAMPLES, &where,
                             samples ? "samples 0" : "samples 1",
                             "samples %d of an extend that ends at token %u of %u", samples, end,

@@ -26,7 +26,8 @@ actor_conform_cache_init(conform_cache_t *self, const proto_executor_info_t *inf
                 CONFORM_COLUMNS_MAX);
         group->content =
             calloc((size_t)group->block_count * group->granularity, sizeof *group->content);
-        if (group->content == NULL) {
+        group->spoilers = calloc(group->block_count, sizeof *group->spoilers);
+        if (group->content == NULL || group->spoilers == NULL) {
             actor_conform_cache_fini(self);
             return STATUS_ERR_NO_MEMORY;
         }
@@ -39,6 +40,8 @@ actor_conform_cache_fini(conform_cache_t *self)
 {
     for (uint32_t g = 0; g < CONFORM_GROUPS_MAX; g++) {
         free(self->groups[g].content);
+        free(self->groups[g].spoilers);
+        self->groups[g].spoilers = NULL;
         self->groups[g].content = NULL;
     }
 }
@@ -154,7 +157,8 @@ actor_conform_cache_patch(conform_cache_t *self, const proto_plan_t *plan,
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
-/* Kernels read blocks whole and mask what is beyond the length: a NaN shines through. */
+/* Kernels read blocks whole and mask what is beyond the length: a NaN shines through.  Of a request
+ * that was ended by FINISH the scheduler need not know that it had one. */
 static void
 check_clear(conform_cache_t *self, uint32_t slot, uint32_t g, uint32_t column,
             const conform_where_t *where)
@@ -162,7 +166,7 @@ check_clear(conform_cache_t *self, uint32_t slot, uint32_t g, uint32_t column,
     uint32_t block = self->tables[slot][g][column];
     const uint64_t *content = content_at(self, g, block);
     for (uint32_t i = 0; i < self->groups[g].granularity; i++) {
-        if (content[i] == CONFORM_SPOILT) {
+        if (content[i] == CONFORM_SPOILT && !self->groups[g].spoilers[block]->is_finishing) {
             actor_conform_broke(self->report, CONFORM_BLOCK_CLEAR, where,
                                 "a clear of the block before another request uses it",
                                 "block %u of group %u, in column %u of slot %u, holds a NaN of a "
@@ -216,6 +220,9 @@ actor_conform_cache_row(conform_cache_t *self, uint32_t slot, uint32_t begin, ui
             }
             content_at(self, g, block)[position % group->granularity] =
                 is_nan ? CONFORM_SPOILT : request->chains[position];
+            if (is_nan) {
+                self->groups[g].spoilers[block] = request;
+            }
         }
     }
 }

@@ -21,8 +21,9 @@ typedef struct {
     uint32_t kind; /* 0 full, 1 sliding */
     uint32_t granularity;
     uint32_t window;
-    uint32_t block_count; /* ids 1..block_count-1 */
-    uint64_t *content;    /* [block_count][granularity] */
+    uint32_t block_count;               /* ids 1..block_count-1 */
+    uint64_t *content;                  /* [block_count][granularity] */
+    const conform_request_t **spoilers; /* [block_count] whose NaN is in the block */
 } conform_group_t;
 
 /* A request in its slot, as this device knows it. */

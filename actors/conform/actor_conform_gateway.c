@@ -293,10 +293,12 @@ reason_fits(const conform_request_t *request, bool *by_finish)
     }
     bool stops = ask->stop_at > 0 && length == ask->stop_at;
     bool has_nan = ask->nan_at > 0 && length == ask->nan_at - 1;
+    /* A count that is wrong is another matter. */
+    bool is_complete = request->end_generated == length || request->next_index == length;
     if (reason == PROTO_FINISH_STOP) {
-        return stops && request->end_generated == length;
+        return stops && is_complete;
     }
-    return reason == PROTO_FINISH_LENGTH && !stops && !has_nan && request->end_generated == length;
+    return reason == PROTO_FINISH_LENGTH && !stops && !has_nan && is_complete;
 }
 
 static void
@@ -317,11 +319,12 @@ check_counts(conform_gateway_t *self, const actor_input_t *input, conform_reques
         return;
     }
     uint32_t counted = by_finish ? kept_count(request) : request->next_index;
-    if (end->generated_tokens > counted) {
+    bool is_possible = end->generated_tokens <= actor_conform_answer_length(request);
+    if (end->generated_tokens > counted && is_possible) {
         request->is_short = true; /* late, or lost: what comes next tells */
         return;
     }
-    if (end->generated_tokens < counted) {
+    if (end->generated_tokens != counted) {
         (void)snprintf(expected, sizeof expected, "generated_tokens %u, as came in TOKENS",
                        counted);
         actor_conform_broke(self->report, CONFORM_END_COUNTS, &where, expected,
@@ -360,6 +363,9 @@ rule_of(const conform_request_t *request)
 {
     if (request->is_finishing && request->end_reason == request->finish_reason) {
         return CONFORM_END_INDEX;
+    }
+    if (request->submit_count > 1) {
+        return CONFORM_END_DUPLICATE;
     }
     return request->ask.rule;
 }

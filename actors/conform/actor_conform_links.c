@@ -8,6 +8,12 @@
 
 static const uint64_t LINGER_NS = 200000000u;
 static const uint64_t HEARTBEAT_NS = 250000000u;
+static const uint64_t MS_NS = 1000000u;
+
+enum {
+    HELLO_MS = 250,   /* between two HELLOs */
+    FIRST_MS = 10000, /* for the first answer of a scheduler that we started */
+};
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
@@ -22,6 +28,10 @@ static proto_status_t
 open_shell(conform_stage_t *self, const opening_t *opening, const actor_core_ops_t *ops, void *core,
            actor_shell_t **out_p)
 {
+    /* Judged by our patience, not by what the scheduler itself thinks is long: this machine may be
+     * busy. */
+    uint64_t beat_ns = self->heartbeat_ns > 0 ? self->heartbeat_ns : HEARTBEAT_NS;
+    uint64_t missed_max = self->patience_ns / beat_ns;
     actor_link_options_t link = {.peer_role = PROTO_ROLE_SCHEDULER, .endpoint = opening->endpoint};
     actor_shell_options_t options = {.name = opening->name,
                                      .epoch = ++self->epoch,
@@ -31,6 +41,7 @@ open_shell(conform_stage_t *self, const opening_t *opening, const actor_core_ops
                                      .link_count = 1,
                                      .ring_fd = -1,
                                      .heartbeat_ns = HEARTBEAT_NS,
+                                     .missed_max = missed_max > 4 ? (uint32_t)missed_max : 4,
                                      .allow_remote = self->options->allow_remote};
     if (self->options->log_dir != NULL) {
         proto_ring_owner_t owner = {.role = opening->role, .epoch = options.epoch};
@@ -226,6 +237,29 @@ actor_conform_open_raw(conform_stage_t *self, uint32_t index, const char *name, 
     return true;
 }
 
+/* A scheduler that was started just now may take its time. */
+bool
+actor_conform_contact(conform_stage_t *self)
+{
+    uint64_t limit_ns = self->patience_ns > FIRST_MS * MS_NS ? self->patience_ns : FIRST_MS * MS_NS;
+    uint64_t end_ns =
+        self->now_ns + (self->options->is_alive != NULL ? limit_ns : self->patience_ns);
+    while (!self->is_aborted && self->now_ns < end_ns) {
+        (void)actor_conform_raw_hello(&self->raws[0], PROTO_SCHEMA_VERSION_MIN,
+                                      PROTO_SCHEMA_VERSION);
+        if (actor_conform_wait_raw(self, 0, PROTO_KIND_NONE, HELLO_MS * MS_NS)) {
+            return true;
+        }
+    }
+    if (!self->is_lost) {
+        (void)snprintf(self->report->ended, sizeof self->report->ended, "nothing answers at %s",
+                       self->options->gateway_endpoint);
+    }
+    self->is_lost = true;
+    self->is_aborted = true;
+    return false;
+}
+
 bool
 actor_conform_greet_raw(conform_stage_t *self, uint32_t index)
 {
@@ -241,6 +275,7 @@ actor_conform_greet_raw(conform_stage_t *self, uint32_t index)
         return no_link(self, "gateway", self->options->gateway_endpoint);
     }
     raw->heartbeat_ns = raw->body.init.heartbeat_ns;
+    self->heartbeat_ns = raw->heartbeat_ns;
     (void)actor_conform_raw_ready(raw);
     raw->beats = true;
     return true;

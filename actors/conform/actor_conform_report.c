@@ -74,7 +74,7 @@ why_not(const conform_report_t *self, uint32_t rule)
     if (self->findings[rule].skipped[0] != '\0') {
         return self->findings[rule].skipped;
     }
-    return self->ended[0] != '\0' ? self->ended : "the run ended before it";
+    return self->ended[0] != '\0' ? self->ended : "it did nothing that this rule is about";
 }
 
 /* The file and heading of a section in the list. */
@@ -143,6 +143,10 @@ actor_conform_print(const conform_report_t *self, const conform_run_t *run, FILE
         const conform_finding_t *finding = &self->findings[rule];
         const char *name = actor_conform_rule((conform_rule_t)rule)->name;
         conform_verdict_t verdict = actor_conform_verdict(self, (conform_rule_t)rule);
+        bool ended = self->ended[0] != '\0' && finding->skipped[0] == '\0';
+        if (verdict == CONFORM_NOT_TRIED && ended && !run->verbose) {
+            continue; /* one reason for all of them, said below */
+        }
         if (verdict == CONFORM_NOT_TRIED) {
             fprintf(stream, "not tried  %-22s %s\n", name, why_not(self, rule));
         } else if (verdict == CONFORM_PASS && run->verbose) {

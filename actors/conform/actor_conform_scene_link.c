@@ -189,19 +189,18 @@ send_garbage(conform_stage_t *stage)
 }
 
 static void
-open_and_listen(conform_stage_t *stage, uint64_t epoch)
+listen_and_disturb(conform_stage_t *stage)
 {
     conform_raw_t *raw = &stage->raws[0];
-    if (!actor_conform_greet_raw(stage, 0)) {
-        return;
-    }
-    check_init(stage, raw);
     uint64_t interval_ns = raw->heartbeat_ns;
     if (interval_ns < 5 * MS_NS || interval_ns > 1000 * MS_NS) {
         interval_ns = 1000 * MS_NS;
     }
     uint64_t sequence = 0;
     uint32_t beats = listen_raw(stage, &sequence, 4 * interval_ns);
+    if (stage->is_aborted) {
+        return;
+    }
     if (beats < 2) {
         actor_conform_broke(stage->report, CONFORM_LINK_HEARTBEAT, NULL,
                             "a HEARTBEAT at each interval of INIT",
@@ -213,14 +212,23 @@ open_and_listen(conform_stage_t *stage, uint64_t epoch)
     send_garbage(stage);
     bool goes_on = actor_conform_wait_raw(stage, 0, PROTO_KIND_HEARTBEAT,
                                           4 * interval_ns + stage->patience_ns);
-    if (!goes_on && !stage->is_aborted) {
+    if (goes_on) {
+        actor_conform_held(stage->report, CONFORM_LINK_GOES_ON);
+    } else if (!stage->is_aborted) {
         actor_conform_broke(stage->report, CONFORM_LINK_GOES_ON, NULL, "heartbeats as before",
                             "no heartbeat after messages that could not be read");
-    } else {
-        actor_conform_held(stage->report, CONFORM_LINK_GOES_ON);
     }
-    if (actor_conform_open_raw(stage, 1, "conform-raw-a", epoch - 1, 3)) {
+}
+
+static void
+refused_hellos(conform_stage_t *stage, uint64_t epoch)
+{
+    if (actor_conform_open_raw(stage, 1, "conform-raw-a", epoch - 1, 1)) {
         refused_hello(stage, 1, PROTO_SCHEMA_VERSION, CONFORM_LINK_OLD_EPOCH, STATUS_ERR_STALE);
+        actor_conform_close_raw(stage, 1);
+    }
+    if (actor_conform_open_raw(stage, 1, "conform-raw-v", epoch, 1)) {
+        refused_hello(stage, 1, 60000, CONFORM_LINK_VERSION, STATUS_ERR_VERSION);
         actor_conform_close_raw(stage, 1);
     }
 }
@@ -249,26 +257,25 @@ actor_conform_scene_link(conform_stage_t *stage)
     if (!actor_conform_open_raw(stage, 0, "conform-raw-a", epoch, 1)) {
         return;
     }
-    refused_hello(stage, 0, 60000, CONFORM_LINK_VERSION, STATUS_ERR_VERSION);
-    if (stage->report->findings[CONFORM_LINK_VERSION].broken_count > 0 &&
-        !actor_conform_wait_raw(stage, 0, PROTO_KIND_NONE, 1)) {
-        /* Perhaps nobody is there at all. */
-        actor_conform_close_raw(stage, 0);
-        if (!actor_conform_open_raw(stage, 0, "conform-raw-a", epoch, 2) ||
-            !actor_conform_greet_raw(stage, 0)) {
-            (void)snprintf(stage->report->ended, sizeof stage->report->ended,
-                           "nothing answers at %s", stage->options->gateway_endpoint);
-            stage->is_lost = true;
-            stage->is_aborted = true;
-            return;
-        }
-        actor_conform_close_raw(stage, 0);
-        if (!actor_conform_open_raw(stage, 0, "conform-raw-a", epoch, 3)) {
-            return;
-        }
+    conform_raw_t *raw = &stage->raws[0];
+    if (!actor_conform_contact(stage)) {
+        return;
     }
-    before_ready(stage, &stage->raws[0]);
-    open_and_listen(stage, epoch);
+    if (raw->header.kind != PROTO_KIND_INIT) {
+        conform_where_t where = where_raw(raw);
+        actor_conform_broke(stage->report, CONFORM_LINK_HANDSHAKE, &where, "INIT",
+                            "HELLO was answered with %s", proto_kind_name(raw->header.kind));
+        stage->is_aborted = true;
+        return;
+    }
+    check_init(stage, raw);
+    raw->heartbeat_ns = raw->is_readable ? raw->body.init.heartbeat_ns : 0;
+    stage->heartbeat_ns = raw->heartbeat_ns;
+    before_ready(stage, raw);
+    (void)actor_conform_raw_ready(raw);
+    raw->beats = true;
+    listen_and_disturb(stage);
+    refused_hellos(stage, epoch);
     if (!stage->is_aborted) {
         say_goodbye(stage, epoch);
     }
@@ -403,6 +410,18 @@ is_admitted(conform_stage_t *stage, const void *context)
     return request->row_count > 0;
 }
 
+/* Until the scheduler sends no heartbeats to link 0 any more, 40 intervals at most. */
+static void
+wait_given_up(conform_stage_t *stage)
+{
+    uint64_t interval_ns = stage->raws[0].heartbeat_ns;
+    uint64_t end_ns = stage->now_ns + 40 * interval_ns;
+    actor_conform_play(stage, 4 * interval_ns);
+    while (stage->now_ns < end_ns &&
+           actor_conform_wait_raw(stage, 0, PROTO_KIND_HEARTBEAT, 4 * interval_ns)) {
+    }
+}
+
 void
 actor_conform_scene_silence(conform_stage_t *stage)
 {
@@ -433,7 +452,7 @@ actor_conform_scene_silence(conform_stage_t *stage)
         return;
     }
     raw->beats = false;
-    actor_conform_play(stage, 8 * raw->heartbeat_ns);
+    wait_given_up(stage);
     uint32_t rows = request->row_count;
     actor_conform_settle(stage);
     if (stage->is_aborted) {
@@ -443,8 +462,8 @@ actor_conform_scene_silence(conform_stage_t *stage)
         conform_where_t where = {.link = "gateway", .request = request->id};
         actor_conform_broke(stage->report, CONFORM_LINK_SILENCE, &where,
                             "the request of a peer that is gone ends",
-                            "it was computed on (%u rows) after 8 heartbeats were missing",
-                            request->row_count);
+                            "it was computed on: %u rows after the silence",
+                            request->row_count - rows);
     } else {
         actor_conform_held(stage->report, CONFORM_LINK_SILENCE);
     }
@@ -469,26 +488,27 @@ actor_conform_scene_stop(conform_stage_t *stage)
                            "the scheduler was not started by this command (--exec)");
         return;
     }
-    if (!actor_conform_open_gateway(stage, 0)) {
+    /* By hand: the real shell may take note of the connection's end before it reads the last
+     * message. */
+    if (!actor_conform_open_raw(stage, 0, "conform-raw-s", ++stage->epoch, 1) ||
+        !actor_conform_greet_raw(stage, 0) ||
+        !actor_conform_wait_raw(stage, 0, PROTO_KIND_HEARTBEAT, 5 * stage->patience_ns)) {
         return;
     }
-    conform_gateway_t *gateway = &stage->gateways[0];
-    gateway->is_leaving = true;
     options->ask_to_end(options->context);
     actor_conform_options_t deaf = *options;
     deaf.is_alive = NULL; /* its end is no surprise now */
     stage->options = &deaf;
+    bool said_bye = actor_conform_wait_raw(stage, 0, PROTO_KIND_BYE, stage->patience_ns);
     bool ended = actor_conform_wait(stage, 2 * stage->patience_ns, has_exited, NULL);
-    actor_conform_play(stage, 50 * MS_NS);
     stage->options = options;
     int code = options->exit_code(options->context);
     if (!ended || code != 0) {
         actor_conform_broke(stage->report, CONFORM_LINK_STOP, NULL, "exit code 0",
                             ended ? "its process ended with %d" : "its process goes on (%d)", code);
-    } else if (strstr(gateway->down_detail, "goodbye") == NULL) {
+    } else if (!said_bye) {
         actor_conform_broke(stage->report, CONFORM_LINK_STOP, NULL, "BYE before the end",
-                            "the link ended with: %s",
-                            gateway->down_detail[0] != '\0' ? gateway->down_detail : "nothing");
+                            "the process ended without BYE");
     } else {
         actor_conform_held(stage->report, CONFORM_LINK_STOP);
     }

@@ -171,6 +171,26 @@ actor_conform_scene_serve(conform_stage_t *stage)
     actor_conform_settle(stage);
 }
 
+/* The only slot is released by a plan whose result is held back: nobody may have it yet. */
+static void
+hold_release(conform_stage_t *stage)
+{
+    conform_executor_t *executor = &stage->executor;
+    executor->is_holding = true;
+    executor->let_count = 0;
+    conform_ask_t ask = {.prompt_length = 8, .generation_max = 2};
+    conform_request_t *first = actor_conform_ask(stage, &ask);
+    while (first != NULL && first->end_count == 0 && actor_conform_wait_flights(stage, 1)) {
+        executor->let_count = 1;
+        (void)actor_conform_wait(stage, 20 * MS_NS, has_ended, first);
+    }
+    executor->let_count = 0;
+    (void)actor_conform_ask(stage, &ask);
+    actor_conform_play(stage, 30 * MS_NS);
+    executor->is_holding = false;
+    (void)actor_conform_wait_ends(stage, (conform_rule_t)0);
+}
+
 void
 actor_conform_scene_plain(conform_stage_t *stage)
 {
@@ -181,6 +201,7 @@ actor_conform_scene_plain(conform_stage_t *stage)
     if (!actor_conform_open(stage, &machine)) {
         return;
     }
+    hold_release(stage);
     for (uint32_t i = 0; i < 6; i++) {
         conform_ask_t ask = {.prompt_length = 1 + actor_conform_random(stage, 50),
                              .generation_max = 1 + actor_conform_random(stage, 12)};

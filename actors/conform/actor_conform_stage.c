@@ -71,7 +71,10 @@ watch_links(conform_stage_t *self)
     }
     const actor_conform_options_t *options = self->options;
     if (options->is_alive != NULL && !options->is_alive(options->context)) {
-        end_run(self, "in scene %s the scheduler's process ended%s", "");
+        char detail[48];
+        (void)snprintf(detail, sizeof detail, " with code %d",
+                       options->exit_code != NULL ? options->exit_code(options->context) : -1);
+        end_run(self, "in scene %s the scheduler's process ended%s", detail);
     }
     if (options->stop != NULL && atomic_load(options->stop) != 0) {
         end_run(self, "stopped in scene %s%s", "");
@@ -105,8 +108,10 @@ watch_idle(conform_stage_t *self)
         return; /* it waits for an answer, not for a plan */
     }
     conform_where_t where = {.link = "executor", .request = waits->id};
-    actor_conform_broke(self->report, CONFORM_PROGRESS_IDLE, &where,
-                        "a plan while a request can run",
+    conform_rule_t rule = waits->ask.rule;
+    rule = rule == CONFORM_END_LENGTH ? CONFORM_PROGRESS_IDLE : rule;
+    rule = executor->awaits_full ? CONFORM_REFUSAL_FULL_PLAN : rule;
+    actor_conform_broke(self->report, rule, &where, "a plan while a request can run",
                         "no plan for %" PRIu64 " ms with %u requests open and nothing in flight",
                         (self->now_ns - since_ns) / MS_NS, self->book.open_count);
     self->is_aborted = true;
@@ -178,6 +183,9 @@ void
 actor_conform_poll(conform_stage_t *self, uint64_t wait_ns)
 {
     self->now_ns = now();
+    uint64_t away_ns = self->polled_ns != 0 ? self->now_ns - self->polled_ns : 0;
+    self->away_ns = away_ns > self->away_ns ? away_ns : self->away_ns;
+    self->polled_ns = self->now_ns;
     lower(&wait_ns, WAIT_MAX_MS * MS_NS);
     service_all(self, &wait_ns);
     watch_links(self);
@@ -432,6 +440,9 @@ actor_conform_settle(conform_stage_t *self)
     }
     actor_conform_play(self, 10 * MS_NS); /* what comes too late comes now */
     check_short(self);
+    if (!self->is_aborted && self->report->findings[CONFORM_TOKENS_AFTER_END].broken_count == 0) {
+        actor_conform_held(self->report, CONFORM_TOKENS_AFTER_END);
+    }
 }
 
 /* ---- raw links ------------------------------------------------------------------------------- */

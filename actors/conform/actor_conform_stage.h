@@ -22,13 +22,16 @@ typedef struct {
     conform_report_t *report;
     conform_book_t book;
     uint64_t patience_ns;
-    uint64_t epoch;      /* of the next link: higher than any before */
-    uint64_t step_last;  /* highest step of the scheduler */
-    uint64_t plan_count; /* of links that are closed */
+    uint64_t heartbeat_ns; /* as the scheduler's INIT said; 0 = not known yet */
+    uint64_t epoch;        /* of the next link: higher than any before */
+    uint64_t step_last;    /* highest step of the scheduler */
+    uint64_t plan_count;   /* of links that are closed */
     uint64_t now_ns;
-    uint64_t quiet_ns; /* until then nothing is said about idleness */
-    bool is_lost;      /* the scheduler is gone */
-    bool is_aborted;   /* this scene cannot go on */
+    uint64_t polled_ns; /* when the last round ended */
+    uint64_t away_ns;   /* longest time of this scene in which this process did nothing */
+    uint64_t quiet_ns;  /* until then nothing is said about idleness */
+    bool is_lost;       /* the scheduler is gone */
+    bool is_aborted;    /* this scene cannot go on */
     uint32_t aborted_count;
     uint64_t random;
 
@@ -63,6 +66,8 @@ bool actor_conform_wait_info(conform_stage_t *self, uint32_t index);
 /* A link by hand; of an executor if the name says so, else of a gateway. */
 bool actor_conform_open_raw(conform_stage_t *self, uint32_t index, const char *name, uint64_t epoch,
                             uint64_t attempt);
+/* HELLO on raw link 0, until anything comes; false if nobody is there: the run is over. */
+bool actor_conform_contact(conform_stage_t *self);
 /* HELLO to READY; false after it said why. */
 bool actor_conform_greet_raw(conform_stage_t *self, uint32_t index);
 

@@ -1,0 +1,214 @@
+"""Runs `onepath conform scheduler` against good and bad schedulers.
+
+  rules    names, texts and the document that lists them agree
+  builtin  the built-in scheduler conforms, with one endpoint and with two
+  wrong    each deliberately wrong scheduler breaks the rule that it is made to break, and first
+  python   the schedulers in examples/python conform
+"""
+import concurrent.futures
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+BIN = os.path.join(os.environ["ONEPATH_BIN"], "onepath")
+SOURCE = os.environ["ONEPATH_SOURCE"]
+WRONG = os.environ.get("WRONG_SCHEDULER", "")
+
+# A fault of wrong_scheduler, and the rule that must be named first.
+FAULTS = {
+    "skip-admit": "plan.slot-empty",
+    "admit-taken": "admit.slot",
+    "reuse-early": "admit.reuse",
+    "admit-tokens": "admit.content",
+    "admit-length": "admit.length",
+    "no-reset": "attach.reset",
+    "stale-base": "plan.stale",
+    "first-patch": "plan.first-full",
+    "step-again": "plan.step",
+    "depth": "plan.in-flight",
+    "slot-range": "plan.slot-range",
+    "slot-twice": "plan.slot-twice",
+    "group-range": "plan.group-range",
+    "column-range": "plan.column-range",
+    "block-range": "plan.block-range",
+    "no-blocks": "plan.column-missing",
+    "foreign-block": "plan.write-shared",
+    "begin": "plan.token-range",
+    "budget": "plan.budget",
+    "shape": "plan.shape",
+    "width": "plan.width",
+    "overrun-hidden": "plan.length-limit",
+    "overrun": "admit.length",
+    "samples": "extend.samples",
+    "no-clear": "block.clear",
+    "prefix": "block.content",
+    "keep-slot": "slot.release",
+    "finished-twice": "end.once",
+    "finished-early": "end.after-tokens",
+    "after-end": "tokens.after-end",
+    "counts": "end.counts",
+    "nan-is-length": "end.nan",
+    "no-retry": "end.overloaded",
+    "no-lost": "end.executor-lost",
+    "lost-row": "tokens.complete",
+    "index": "tokens.index",
+    "value": "tokens.value",
+    "no-logprobs": "tokens.value",
+    "tokens-shape": "tokens.shape",
+    "gateway": "tokens.owner",
+    "no-model-info": "attach.model-info",
+    "stays-ready": "attach.lost",
+    "queue-len": "end.overloaded",
+    "no-nak": "attach.refusal",
+    "never-answers": "progress.idle",
+    "ignores-cancel": "end.cancel",
+    "cancel-index": "end.index",
+    "ignores-refusal": "refusal.full-plan",
+    "no-heartbeats": "link.heartbeat",
+    "starves": "progress.starve",
+    "no-stop": "tokens.length",
+    "no-emitted": "tokens.index",
+    "no-timeout": "end.queue-timeout",
+    "answers-again": "end.duplicate",
+}
+# They break nothing that is checked first: they only die.
+DEATHS = {"dies": "the scheduler"}
+
+
+def conform(folder, *arguments, seconds=100):
+    """The report of one run, and its exit code."""
+    done = subprocess.run([BIN, "conform", "scheduler", *arguments, "--json"], cwd=folder,
+                          capture_output=True, text=True, timeout=seconds)
+    try:
+        return json.loads(done.stdout), done.returncode
+    except json.JSONDecodeError:
+        sys.exit(f"no report: exit code {done.returncode}\n{done.stdout}\n{done.stderr}")
+
+
+def summary(report):
+    lines = [f"  {rule['rule']}: {rule['found']} (expected: {rule['expected']}; scene "
+             f"{rule['scene']}, {rule.get('message', '-')} {rule.get('sequence', '')})"
+             for rule in sorted((r for r in report["rules"] if r["verdict"] == "fail"),
+                                key=lambda r: r["order"])]
+    if report["ended_early"]:
+        lines.append("  ended early: " + report["ended_early"])
+    return "\n".join(lines)
+
+
+def expect_pass(folder, name, *arguments):
+    report, code = conform(folder, *arguments)
+    not_tried = [r["rule"] for r in report["rules"] if r["verdict"] == "not tried"]
+    print(f"{name}: exit {code}, {report['pass']} pass, {report['fail']} fail, not tried "
+          f"{not_tried}, {report['seconds']:.1f} s, {report['plans']} plans")
+    if code != 0 or not report["conforms"]:
+        sys.exit(f"{name} does not conform:\n{summary(report)}")
+    return report
+
+
+def test_builtin(folder):
+    single = f"ipc://{folder}/one"
+    report = expect_pass(folder, "built-in, one endpoint", "--endpoint", single, "--exec",
+                         f"{WRONG} none {single}")
+    if report["not_tried"] > 0:
+        sys.exit("some rules were not tried")
+    run = os.path.join(folder, "run")
+    os.mkdir(run, 0o700)
+    log = os.path.join(folder, "log")
+    report = expect_pass(folder, "built-in actor, two endpoints", "--gateway-endpoint",
+                         f"ipc://{run}/scheduler-gateway", "--executor-endpoint",
+                         f"ipc://{run}/scheduler-executor", "--seed", "7", "--log", log, "--exec",
+                         f"{BIN} actor scheduler none --run-dir {run} --log-level error")
+    if report["seconds"] > 30:
+        sys.exit(f"it took {report['seconds']} s; 30 are promised")
+    shown = subprocess.run([BIN, "log", "show", log, "--type", "PLAN", "--limit", "3"],
+                           capture_output=True, text=True, timeout=60)
+    if shown.returncode != 0 or "PLAN" not in shown.stdout:
+        sys.exit(f"the record cannot be shown: {shown.returncode}\n{shown.stdout}{shown.stderr}")
+
+
+def one_fault(folder, name):
+    endpoint = f"ipc://{folder}/{name}"
+    return conform(folder, "--endpoint", endpoint, "--exec", f"{WRONG} {name} {endpoint}",
+                   "--fail-fast", "--patience", "1000")
+
+
+def test_wrong(folder):
+    listed = subprocess.run([WRONG, "list"], capture_output=True, text=True,
+                            check=True).stdout.split()
+    if set(listed) != set(FAULTS) | set(DEATHS) | {"none"}:
+        sys.exit(f"faults and table differ: {set(listed) ^ (set(FAULTS) | set(DEATHS))}")
+    names = [n for n in listed if n != "none"]
+    bad = []
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        for name, (report, code) in zip(names, pool.map(lambda n: one_fault(folder, n), names)):
+            wanted = FAULTS.get(name, "")
+            fits = code == 1 and report["first_broken"] == wanted
+            if name in DEATHS:
+                fits = fits and DEATHS[name] in report["ended_early"]
+            print(f"{'ok ' if fits else 'BAD'} {name}: {report['first_broken'] or '-'}, exit "
+                  f"{code}, {report['seconds']:.1f} s")
+            if not fits:
+                bad.append(f"{name}: expected {wanted or 'a death'}\n{summary(report)}")
+    if bad:
+        sys.exit("\n".join(bad))
+
+
+def test_rules(_folder):
+    text = subprocess.run([BIN, "conform", "scheduler", "--list-rules"], capture_output=True,
+                          text=True, check=True).stdout
+    rules = re.findall(r"^(\S+) +(\S.*)\n +\((docs/\S+), (.+)\)$", text, re.M)
+    if len(rules) < 60:
+        sys.exit(f"only {len(rules)} rules are listed:\n{text}")
+    with open(os.path.join(SOURCE, "docs", "conformance.md"), encoding="utf-8") as file:
+        document = file.read()
+    headings = {}
+    for name, sentence, file_name, heading in rules:
+        if file_name not in headings:
+            with open(os.path.join(SOURCE, file_name), encoding="utf-8") as file:
+                headings[file_name] = re.findall(r"^#+ (.+)$", file.read(), re.M)
+        if heading not in headings[file_name]:
+            sys.exit(f"{name}: {file_name} has no section '{heading}'")
+        if f"| `{name}` | {sentence} | " not in document:
+            sys.exit(f"docs/conformance.md lacks the line | `{name}` | {sentence} |")
+    for arguments in (["conform"], ["conform", "scheduler"], ["conform", "executor"],
+                      ["conform", "scheduler", "--endpoint", "ipc:///x", "--scene", "nothing"]):
+        code = subprocess.run([BIN, *arguments], capture_output=True).returncode
+        if code != 78:
+            sys.exit(f"{arguments} ended with {code}, not 78")
+
+
+def test_nobody(folder):
+    report, code = conform(folder, "--endpoint", f"ipc://{folder}/nobody", "--patience", "300")
+    if code != 1 or "nothing answers" not in report["ended_early"]:
+        sys.exit(f"an endpoint without a scheduler: exit {code}, {report['ended_early']}")
+
+
+def python():
+    venv = os.path.expanduser("~/.cache/onepath/venv/bin/python3")
+    return venv if os.path.exists(venv) else sys.executable
+
+
+def test_python(folder):
+    examples = os.path.join(SOURCE, "examples", "python")
+    names = [n for n in ("fcfs.py", "priority_ageing.py") if os.path.exists(os.path.join(examples, n))]
+    if len(names) < 2:
+        sys.exit(f"{examples} holds only {names}")
+    for name in names:
+        endpoint = f"ipc://{folder}/{name}"
+        expect_pass(folder, name, "--endpoint", endpoint, "--exec",
+                    f"{python()} {os.path.join(examples, name)} --endpoint {endpoint} --quiet")
+
+
+def main():
+    test = globals()["test_" + sys.argv[1]]
+    with tempfile.TemporaryDirectory(prefix="conform-") as folder:
+        test(folder)
+        if sys.argv[1] == "builtin":
+            test_nobody(folder)
+
+
+if __name__ == "__main__":
+    main()
