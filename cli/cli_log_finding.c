@@ -162,6 +162,14 @@ print_command(const actor_replay_options_t *options, const actor_replay_report_t
     } else if (report->begin_sequence != 0 && options->from_sequence != 0) {
         printf(" --from %" PRIu64, report->begin_sequence);
     }
+    if (options->device_model != NULL) {
+        printf(" --device %s%s%s", options->device_model,
+               options->device_kernels != NULL ? " --kernels " : "",
+               options->device_kernels != NULL ? options->device_kernels : "");
+    }
+    if (options->tolerance > 0) {
+        printf(" --tolerance %g", options->tolerance);
+    }
     printf(" --until %" PRIu64 " --dump\n", report->input.sequence - 1);
 }
 

@@ -113,8 +113,7 @@ collect(bisect_t *self)
         return status;
     }
     if (status != STATUS_OK) {
-        refuse(self, "%s%s%s", proto_status_text(status), error.detail[0] != '\0' ? ": " : "",
-               error.detail);
+        refuse(self, "%s", error.detail[0] != '\0' ? error.detail : proto_status_text(status));
         return STATUS_OK;
     }
     if (log_set_stream_count(set) != 1) {

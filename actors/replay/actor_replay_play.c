@@ -513,8 +513,8 @@ actor_replay_play(const actor_replay_options_t *options, actor_replay_report_t *
     proto_status_t status =
         log_set_open(options->paths, options->path_count, &set_options, &self.set, &error);
     if (status != STATUS_OK) {
-        actor_replay_finish(&self, ACTOR_REPLAY_REFUSED, "%s%s%s", proto_status_text(status),
-                            error.detail[0] != '\0' ? ": " : "", error.detail);
+        actor_replay_finish(&self, ACTOR_REPLAY_REFUSED, "%s",
+                            error.detail[0] != '\0' ? error.detail : proto_status_text(status));
         return;
     }
     if (choose_stream(&self) && open_player(&self)) {

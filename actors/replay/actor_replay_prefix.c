@@ -290,8 +290,7 @@ actor_replay_bisect_command(const actor_replay_options_t *options, const char *c
     proto_status_t status =
         log_set_open(options->paths, options->path_count, &set_options, &self.set, &error);
     if (status != STATUS_OK) {
-        refuse(&self, "%s%s%s", proto_status_text(status), error.detail[0] != '\0' ? ": " : "",
-               error.detail);
+        refuse(&self, "%s", error.detail[0] != '\0' ? error.detail : proto_status_text(status));
         return status == STATUS_ERR_NO_MEMORY ? status : STATUS_OK;
     }
     if (log_set_stream_count(self.set) != 1) {

@@ -2,10 +2,10 @@
 ratio of the log's time to the replay's.
 
     ONEPATH_BIN=build/release/bin python3 bench/replay/replay_speed.py [--seconds 60] [--clients 64]
-                                                                       [--model model.gguf]
+                                                                [--rate 6] [--model model.gguf]
 
-Without a model the node has the null device, whose steps take no time: the log of a minute then holds
-what a real device does in an hour, so its ratio is a lower bound.
+Without a model the node has the null device, whose steps take no time: without --rate the log holds
+as many steps a second as the actors can carry, which no device gives, so its ratio is the least.
 """
 import argparse
 import json
@@ -23,9 +23,11 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 from system import System, binary  # noqa: E402
 
 
-def client(node, index, stop, counts):
+def client(node, index, rate, stop, counts):
     source = random.Random(index)
     while not stop.is_set():
+        if rate and stop.wait(source.expovariate(rate)):
+            break
         prompt = "word " * source.randint(10, 400)
         if source.random() < 0.05:
             node.stream(prompt, max_tokens=64, ignore_eos=True)
@@ -42,7 +44,8 @@ def record(folder, arguments):
         node.wait_ready(120)
         stop = threading.Event()
         counts = [0] * arguments.clients
-        threads = [threading.Thread(target=client, args=(node, i, stop, counts), daemon=True)
+        rate = arguments.rate / arguments.clients
+        threads = [threading.Thread(target=client, args=(node, i, rate, stop, counts), daemon=True)
                    for i in range(arguments.clients)]
         for thread in threads:
             thread.start()
@@ -64,6 +67,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--clients", type=int, default=64)
+    parser.add_argument("--rate", type=float, default=0, help="requests/s in all; 0 = as many as go")
     parser.add_argument("--model")
     arguments = parser.parse_args()
     folder = tempfile.mkdtemp(prefix="onepath-replay-speed-")
