@@ -82,9 +82,11 @@ typedef struct {
     uint32_t refused_plans;
     uint32_t complaints;
     uint32_t restored; /* twins made */
+    uint64_t trace;    /* digest of everything that the two cores said */
 } node_t;
 
 typedef struct {
+    bool alone;              /* no twins */
     bool redact;             /* twins are made of redacted snapshots */
     bool sliding;            /* the device has a sliding group too */
     bool separate_gpu;       /* steps do not overlap */

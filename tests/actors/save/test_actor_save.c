@@ -3,6 +3,7 @@
  * damaged bytes are refused or give a core that keeps its invariants.
  *   test_actors_save [SEED [COUNT]]    COUNT lives of each kind from SEED on */
 #include <check.h>
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -72,6 +73,39 @@ END_TEST
 START_TEST(redacted_cores_plan_and_refuse_the_same)
 {
     live_many("redacted", &(node_options_t){.redact = true, .damage_percent = 10}, 25);
+}
+END_TEST
+
+/* ---- determinism ----------------------------------------------------------------------------- */
+
+/* Everything that both cores say in one life, when fresh memory holds `fill` and lies elsewhere. */
+static uint64_t
+trace_of(uint64_t seed, const node_options_t *options, int fill)
+{
+    ck_assert_int_eq(mallopt(M_PERTURB, fill), 1);
+    void *shift = malloc((size_t)fill * 1000 + 1);
+    ck_assert_ptr_nonnull(shift);
+    node_open(&node, seed, options);
+    for (uint32_t n = 0; n < 1500; n++) {
+        node_step(&node, options);
+    }
+    node_settle(&node, options);
+    uint64_t trace = node.trace;
+    node_close(&node);
+    free(shift);
+    return trace;
+}
+
+/* A step depends on its inputs, and not on where things lie or what fresh memory held. */
+START_TEST(same_inputs_give_the_same_bytes)
+{
+    static const node_options_t options = {.alone = true, .sliding = true, .damage_percent = 10};
+    for (uint64_t seed = seed_first; seed < seed_first + 10; seed++) {
+        uint64_t trace = trace_of(seed, &options, 0x11);
+        ck_assert_uint_eq(trace_of(seed, &options, 0xee), trace);
+        ck_assert_uint_eq(trace_of(seed, &options, 0x77), trace);
+        ck_assert_uint_ne(trace_of(seed + 1, &options, 0x77), trace);
+    }
 }
 END_TEST
 
@@ -212,17 +246,21 @@ main(int argument_count, char **arguments)
         seed_count = (uint32_t)strtoul(arguments[2], NULL, 10);
     }
     Suite *suite = suite_create("actors.save");
-    TCase *tcase = tcase_create("save");
-    tcase_set_timeout(tcase, 600);
-    tcase_add_test(tcase, restored_cores_go_on_as_the_saved_ones);
-    tcase_add_test(tcase, restored_cores_go_on_with_refused_plans);
-    tcase_add_test(tcase, restored_cores_go_on_with_sliding_groups);
-    tcase_add_test(tcase, redacted_cores_plan_and_refuse_the_same);
-    tcase_add_loop_test(tcase, every_truncation_is_refused, PROTO_ROLE_SCHEDULER,
+    TCase *lives = tcase_create("lives");
+    tcase_set_timeout(lives, 600);
+    tcase_add_test(lives, restored_cores_go_on_as_the_saved_ones);
+    tcase_add_test(lives, restored_cores_go_on_with_refused_plans);
+    tcase_add_test(lives, restored_cores_go_on_with_sliding_groups);
+    tcase_add_test(lives, redacted_cores_plan_and_refuse_the_same);
+    tcase_add_test(lives, same_inputs_give_the_same_bytes);
+    suite_add_tcase(suite, lives);
+    TCase *hostile = tcase_create("hostile");
+    tcase_set_timeout(hostile, 600);
+    tcase_add_loop_test(hostile, every_truncation_is_refused, PROTO_ROLE_SCHEDULER,
                         PROTO_ROLE_EXECUTOR + 1);
-    tcase_add_loop_test(tcase, damage_is_refused_or_consistent, PROTO_ROLE_SCHEDULER,
+    tcase_add_loop_test(hostile, damage_is_refused_or_consistent, PROTO_ROLE_SCHEDULER,
                         PROTO_ROLE_EXECUTOR + 1);
-    suite_add_tcase(suite, tcase);
+    suite_add_tcase(suite, hostile);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
     int failed = srunner_ntests_failed(runner);
