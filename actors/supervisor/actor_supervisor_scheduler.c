@@ -71,14 +71,17 @@ static void
 tell(actor_supervisor_state_t *self, proto_role_t role, const char *why)
 {
     for (uint32_t index = 0; index < self->child_count; index++) {
-        if (!concerns(self, index, role)) {
+        actor_supervisor_scheduler_link_t *link = &self->core.members[index].scheduler;
+        const char *endpoint = actor_supervisor_scheduler_endpoint(self, index);
+        /* Who is there already must not leave: its requests would end. */
+        if (!concerns(self, index, role) || strcmp(link->endpoint, endpoint) == 0) {
             continue;
         }
-        self->core.members[index].scheduler.complained = false;
-        proto_body_t body = {
-            .relink = {.role = PROTO_ROLE_SCHEDULER,
-                       .endpoint = proto_text(actor_supervisor_scheduler_endpoint(self, index)),
-                       .detail = proto_text(why)}};
+        link->complained = false;
+        link->endpoint[0] = '\0';
+        proto_body_t body = {.relink = {.role = PROTO_ROLE_SCHEDULER,
+                                        .endpoint = proto_text(endpoint),
+                                        .detail = proto_text(why)}};
         actor_supervisor_inject(self, PROTO_KIND_RELINK, index + 1, &body);
     }
 }
