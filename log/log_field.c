@@ -264,11 +264,13 @@ scalar_is_same(const walk_t *walk, proto_field_type_t type, const void *a, const
 static void walk_body(walk_t *walk, const proto_message_t *message, const void *a, const void *b);
 
 static bool
-is_sampling(const proto_field_t *field, const column_t *column, proto_sampling_t *out)
+is_sampling(const proto_field_t *field, const void *value, proto_sampling_t *out)
 {
-    proto_column_u8_t bytes = {column->data, column->count};
-    return field->type == PROTO_FIELD_COL_U8 && strcmp(field->name, "sampling") == 0 &&
-           column->count > 0 && proto_sampling_decode(bytes, out, NULL) == STATUS_OK;
+    if (field->type != PROTO_FIELD_COL_U8 || strcmp(field->name, "sampling") != 0) {
+        return false;
+    }
+    const proto_column_u8_t *column = value;
+    return column->count > 0 && proto_sampling_decode(*column, out, NULL) == STATUS_OK;
 }
 
 /* A SAMPLING body inside a column: its own fields are compared and named.  False if it is none. */
@@ -332,12 +334,12 @@ static uint64_t
 hash_field(uint64_t hash, const proto_field_t *field, const void *value,
            const log_field_options_t *options)
 {
-    const column_t *column = value;
     proto_sampling_t sampling;
-    if (is_sampling(field, column, &sampling)) {
+    if (is_sampling(field, value, &sampling)) {
         const proto_body_t *inner = (const void *)&sampling;
         return log_table_mix(hash ^ log_field_hash(PROTO_KIND_SAMPLING, inner, options));
     }
+    const column_t *column = value;
     const proto_text_t *text = value;
     const proto_bytes_t *bytes = value;
     switch (field->type) {
