@@ -207,6 +207,23 @@ has_slot(const sched_core_t *self, const sched_step_t *step, uint32_t slot)
     return false;
 }
 
+/* A plan that was not applied cleared nothing.  Which of the slot's blocks it was to clear is not
+ * kept: the next owner of any of them clears it. */
+static void
+clear_again(sched_core_t *self, uint32_t slot)
+{
+    for (uint32_t g = 0; g < self->group_count; g++) {
+        const sched_extent_t *extent = sched_extent(self, slot, g);
+        const uint32_t *table = sched_table(self, slot, g);
+        for (uint32_t c = extent->expired_count; c < extent->column_count; c++) {
+            sched_block_t block = sched_block(self, g, table[c]);
+            if (table[c] != 0 && sched_pool_holder_count(self->pool, block) == 1) {
+                sched_pool_mark_dirty(self->pool, block);
+            }
+        }
+    }
+}
+
 /* The step never ran: its rows are taken back, its requests will be retracted, its releases are
  * said again. */
 static void
@@ -222,6 +239,7 @@ undo_step(sched_core_t *self, const sched_step_t *step)
         slot->samples_in_flight -= row->samples;
         slot->planned -= row->length;
         slot->flags |= SLOT_RETRACT;
+        clear_again(self, row->slot);
         if (slot->place != SCHED_NONE && slot->state == SCHED_STATE_PREFILLING) {
             sched_list_remove(self, &self->prefilling, row->slot);
         } else if (slot->place != SCHED_NONE) {

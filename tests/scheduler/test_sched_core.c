@@ -725,6 +725,28 @@ START_TEST(a_refused_plan_is_followed_by_a_full_one)
 }
 END_TEST
 
+/* The refused plan was to clear what a NaN left behind; the blocks go to others all the same. */
+START_TEST(what_a_refused_plan_was_to_clear_is_cleared_later)
+{
+    start();
+    sched_fake_request_t *bad = sched_world_request(&world, 12, 8, 1, 12);
+    bad->nan_at = 1;
+    ck_assert_int_eq(sched_world_submit(&world, bad, 0, NULL), STATUS_OK);
+    sched_world_run(&world);
+    ck_assert_str_eq(bad->end.code, "nan_logits");
+    sched_fake_request_t *next = sched_world_request(&world, 12, 8, 0, 0);
+    ck_assert_int_eq(sched_world_submit(&world, next, 0, NULL), STATUS_OK);
+    sched_fake_refuse_next(world.fake);
+    ck_assert(sched_world_plan(&world));
+    uint32_t planned = world.last_plan.clear_blocks.count;
+    ck_assert_uint_ge(planned, 1);
+    ck_assert_uint_eq(sched_fake_clear_count(world.fake), 0);
+    finish();
+    sched_world_expect(&world, next, PROTO_FINISH_LENGTH, 8);
+    ck_assert_uint_ge(sched_fake_clear_count(world.fake), planned);
+}
+END_TEST
+
 /* The step before the refused one is good: its tokens count, and only then the blocks go. */
 START_TEST(a_refusal_waits_for_the_good_step_before_it)
 {
@@ -1033,6 +1055,7 @@ main(void)
     tcase_add_test(aborts, an_owner_that_leaves_takes_its_requests_along);
     TCase *peer = add_case(suite, "executor");
     tcase_add_test(peer, a_refused_plan_is_followed_by_a_full_one);
+    tcase_add_test(peer, what_a_refused_plan_was_to_clear_is_cleared_later);
     tcase_add_test(peer, a_refusal_waits_for_the_good_step_before_it);
     tcase_add_test(peer, a_request_whose_plans_are_always_refused_ends);
     tcase_add_test(peer, every_plan_can_be_a_full_one);
