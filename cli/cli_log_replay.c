@@ -2,6 +2,7 @@
 #include "cli_log_replay.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const cli_option_t replay_cli_options[] = {
@@ -168,6 +169,7 @@ cli_log_replay(int argc, char **argv)
     static actor_replay_report_t report;
     actor_replay_options_t replay = {.progress = cli_replay_progress};
     cli_words_t words;
+    (void)unsetenv("ONEPATH_DEVICE"); /* the one of `serve` is no model */
     proto_status_t status =
         cli_options_parse(&replay_command, argc, argv, CLI_LOG_FIRST_WORD, &options, &words);
     if (status != STATUS_OK) {

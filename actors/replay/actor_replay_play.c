@@ -454,6 +454,29 @@ open_player(replay_t *self)
     return true;
 }
 
+/* Digest and sizes of the state, then what the role has to say. */
+static void
+write_figures(replay_t *self)
+{
+    const actor_replay_player_ops_t *ops = self->player->ops;
+    char *out = self->report->figures;
+    size_t room = sizeof self->report->figures;
+    uint64_t digest = 0;
+    proto_bytes_t parts[2];
+    int length = 0;
+    if (ops->digest(self->player, &digest)) {
+        length += snprintf(out, room, "digest: %016" PRIx64 "\n", digest);
+    }
+    if (ops->save != NULL && ops->save(self->player, &parts[0], &parts[1])) {
+        length += snprintf(out + length, room - (size_t)length,
+                           "state: %zu bytes, and %zu that are secret\n", parts[0].size_bytes,
+                           parts[1].size_bytes);
+    }
+    if (ops->describe != NULL) {
+        ops->describe(self->player, out + length, room - (size_t)length);
+    }
+}
+
 static void
 play(replay_t *self)
 {
@@ -490,9 +513,8 @@ play(replay_t *self)
             "the log does not hold the device's begin (DEVICE_READY), and a device has no "
             "snapshots: replay without --device, or record from the start");
     }
-    if ((options->dump || report->outcome == ACTOR_REPLAY_DIVERGED) &&
-        self->player->ops->describe != NULL) {
-        self->player->ops->describe(self->player, report->figures, sizeof report->figures);
+    if (options->dump || report->outcome == ACTOR_REPLAY_DIVERGED) {
+        write_figures(self);
     }
 }
 

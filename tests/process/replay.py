@@ -267,6 +267,27 @@ def what_cannot_be_replayed_is_said():
         check(code == 0 and "SUBMIT" in out and "waiting: " in out, f"--break: {code}: {out}")
 
 
+def what_the_simulator_recorded_replays():
+    """Crashes, losses, partitions and stale messages in every mix: a core repeats its answers to all of
+    them."""
+    seeds = int(os.environ.get("ONEPATH_SEED", random.randrange(1 << 20)))
+    print(f"ONEPATH_SEED={seeds}", flush=True)
+    count = 0
+    for seed in range(seeds, seeds + 8):
+        with Folder() as folder:
+            # A full disk would leave out what replay begins with.
+            run = subprocess.run([binary(), "sim", "--seed", str(seed), "--log", folder, "--faults",
+                                  "all,-disk"], capture_output=True, text=True, timeout=120, check=False)
+            check(run.returncode == 0, f"sim --seed {seed}: {run.stdout}{run.stderr}")
+            for name in sorted(os.listdir(folder)):
+                if name.endswith(".alog"):
+                    code, report = replay(os.path.join(folder, name))
+                    check(code == 0 and not report["gaps"],
+                          f"seed {seed}, {name}: {report.get('finding') or report['detail']}")
+                    count += 1
+    check(count >= 8 * 3, f"only {count} logs")
+
+
 CRC = []
 
 
@@ -334,5 +355,6 @@ if __name__ == "__main__":
           a_killed_actor_replays_to_its_death,
           a_ring_that_wrapped_replays_to_the_death,
           the_changed_line_is_located,
+          what_the_simulator_recorded_replays,
           hostile_logs_of_real_actors_end_in_a_report,
           what_cannot_be_replayed_is_said])
