@@ -460,7 +460,16 @@ sched_pool_unpublish(sched_pool_t *self, sched_block_t handle)
 void
 sched_pool_mark_dirty(sched_pool_t *self, sched_block_t handle)
 {
+    const block_t *block = &self->blocks[handle.index];
     self->blocks[handle.index].dirty = true;
+    /* The memory is the parent's: under another group its bytes belong to other blocks. */
+    for (uint32_t g = 0; g < self->group_count; g++) {
+        const group_t *group = &self->groups[g];
+        uint32_t first = group->base + 1 + (block->parent - 1) * group->packing;
+        for (uint32_t slot = 0; g != block->group && slot < group->packing; slot++) {
+            self->blocks[first + slot].dirty = true;
+        }
+    }
 }
 
 bool

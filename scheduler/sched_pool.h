@@ -70,8 +70,8 @@ void sched_pool_prefetch(const sched_pool_t *self, const sched_page_t *page);
 sched_block_t sched_pool_publish(sched_pool_t *self, const sched_page_t *page, sched_block_t block);
 /* Takes a block that has one holder out of the index, if it is in: it becomes owned. */
 void sched_pool_unpublish(sched_pool_t *self, sched_block_t block);
-/* Marks content that must not be read by the next owner; cleared by sched_pool_take_dirty(), which
- * tells whether it was marked. */
+/* Marks content that must not be read by the next owner, whichever group's it is; cleared by
+ * sched_pool_take_dirty(), which tells whether it was marked. */
 void sched_pool_mark_dirty(sched_pool_t *self, sched_block_t block);
 bool sched_pool_take_dirty(sched_pool_t *self, sched_block_t block);
 

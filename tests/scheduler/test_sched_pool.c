@@ -204,6 +204,28 @@ START_TEST(an_unpublished_block_is_free_and_dirty)
 }
 END_TEST
 
+/* The bytes stay where they are when their parent goes to another group. */
+START_TEST(a_mark_follows_the_parent_to_another_group)
+{
+    sched_block_t blocks[4];
+    for (uint32_t i = 0; i < 4; i++) {
+        blocks[i] = take(1);
+    }
+    sched_pool_mark_dirty(pool, blocks[2]);
+    for (uint32_t i = 0; i < 4; i++) {
+        release(blocks[i]);
+    }
+    sched_block_t other = take(0); /* of the parent that was emptied last */
+    ck_assert(sched_pool_take_dirty(pool, other));
+    release(other);
+    /* Nobody has cleared the rest. */
+    for (uint32_t i = 0; i < 4; i++) {
+        blocks[i] = take(1);
+        ck_assert(sched_pool_take_dirty(pool, blocks[i]) == (i == 2));
+    }
+}
+END_TEST
+
 /* A parent serves one group at a time, and all its blocks before another parent is opened. */
 START_TEST(a_parent_is_bound_while_a_block_of_it_is_used)
 {
@@ -331,6 +353,7 @@ main(void)
     TCase *packed = case_with("packed", make_packed);
     tcase_add_test(packed, a_parent_is_bound_while_a_block_of_it_is_used);
     tcase_add_test(packed, an_idle_parent_is_taken_from_another_group);
+    tcase_add_test(packed, a_mark_follows_the_parent_to_another_group);
     suite_add_tcase(suite, packed);
     TCase *other = case_with("other", NULL);
     tcase_add_test(other, impossible_shapes_are_refused);
