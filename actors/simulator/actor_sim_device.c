@@ -6,6 +6,7 @@
 #include "proto_require.h"
 
 static const uint64_t CHAIN_START = 0x6f6e6570617468u;
+static const uint64_t SPOILED = 0xbadbadbadbadbadu; /* a cell that holds NaN */
 
 typedef struct {
     uint32_t length; /* tokens behind the next decode, its input included */
@@ -30,6 +31,7 @@ struct actor_sim_device {
     uint32_t step_count;
     uint32_t column_count; /* of each group's table */
     uint32_t parent_cells;
+    bool has_spoiled; /* since the last reset */
     uint32_t *tables; /* [slot_count + 1][group_count][column_count] */
     uint64_t *cells;  /* [parent_count][parent_cells] */
 };
@@ -240,14 +242,23 @@ write_position(actor_sim_device_t *self, uint32_t slot, uint32_t position, int32
     }
 }
 
-/* The token that follows position `last`, from everything that its layers read. */
+/* The token that follows position `last`, from everything that its layers read.  Whole blocks are
+ * read and what does not count is multiplied by zero, which a NaN survives. */
 static int32_t
 sample(actor_sim_device_t *self, uint32_t slot, uint32_t last)
 {
     uint64_t sums[ACTOR_SIM_GROUP_COUNT_MAX] = {0};
     for (uint32_t g = 0; g < self->model.group_count; g++) {
-        for (uint32_t position = first_read(&self->model, g, last); position <= last; position++) {
-            sums[g] += weight(*cell_at(self, slot, g, position), position);
+        uint32_t granularity = self->model.granularities[g];
+        uint32_t first = first_read(&self->model, g, last);
+        uint32_t end = (last / granularity + 1) * granularity;
+        for (uint32_t position = first / granularity * granularity; position < end; position++) {
+            uint64_t cell = *cell_at(self, slot, g, position);
+            if (position >= first && position <= last) {
+                sums[g] += weight(cell, position);
+            } else if (cell == SPOILED) {
+                sums[g] += cell;
+            }
         }
     }
     return token_of(sums, &self->model);
@@ -273,8 +284,9 @@ static void
 spoil(actor_sim_device_t *self, step_t *step, uint32_t row, uint32_t slot, uint32_t position)
 {
     for (uint32_t g = 0; g < self->model.group_count; g++) {
-        *cell_at(self, slot, g, position) = 0xbadbadbadbadbadu;
+        *cell_at(self, slot, g, position) = SPOILED;
     }
+    self->has_spoiled = true;
     step->flags[row] |= PROTO_ROW_NAN;
 }
 
@@ -365,6 +377,13 @@ actor_sim_device_reset(actor_sim_device_t *self)
 {
     self->step_count = 0;
     memset(self->slots, 0, sizeof self->slots);
+    /* Kinder than the real one: a new scheduler cannot know which blocks a NaN has spoiled under
+     * the last one (docs/debugging.md, Simulation). */
+    size_t cells = (size_t)self->model.parent_count * self->parent_cells;
+    for (size_t i = 0; i < cells && self->has_spoiled; i++) {
+        self->cells[i] = self->cells[i] == SPOILED ? 0 : self->cells[i];
+    }
+    self->has_spoiled = false;
 }
 
 uint32_t

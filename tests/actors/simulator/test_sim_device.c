@@ -214,6 +214,36 @@ START_TEST(a_spoiled_row_says_so_and_spoils_what_reads_it)
 }
 END_TEST
 
+/* As on a device that reads whole blocks: a NaN behind the last token is not harmless. */
+START_TEST(a_spoiled_block_must_be_cleared_for_its_next_owner)
+{
+    int32_t prompt[PROMPT];
+    make_prompt(prompt, 1);
+    setup_slot(1, prompt, PROMPT);
+    (void)extend(1, prompt, 0, PROMPT, true, 1);
+    uint32_t slot = 1;
+    proto_step_launch_t launch = {.step = ++step, .decode_slots = {&slot, 1}};
+    ck_assert(actor_sim_device_launch(device, &launch, 1000, &random_state));
+    proto_step_done_t done;
+    ck_assert(actor_sim_device_collect(device, &done));
+    /* Position 10 is spoiled, in block 3 of group 0 and in 18 of group 1. */
+    int32_t other[PROMPT];
+    make_prompt(other, 2);
+    actor_sim_sequence_t sequence;
+    start(&sequence, other);
+    setup_slot(2, other, PROMPT);
+    ck_assert_int_ne(extend(2, other, 0, PROMPT, true, 1),
+                     actor_sim_sequence_next(&sequence, &model));
+    static const uint8_t groups[2] = {0, 1};
+    static const uint32_t blocks[2] = {3, 18};
+    setup_slot(3, other, PROMPT);
+    proto_step_launch_t clear = {.clear_groups = {groups, 2}, .clear_blocks = {blocks, 2}};
+    (void)run(&clear);
+    ck_assert_int_eq(extend(3, other, 0, PROMPT, true, 1),
+                     actor_sim_sequence_next(&sequence, &model));
+}
+END_TEST
+
 int
 main(void)
 {
@@ -225,6 +255,7 @@ main(void)
     tcase_add_test(tcase, groups_share_the_memory_of_a_parent);
     tcase_add_test(tcase, a_found_prefix_is_read_from_its_blocks);
     tcase_add_test(tcase, a_spoiled_row_says_so_and_spoils_what_reads_it);
+    tcase_add_test(tcase, a_spoiled_block_must_be_cleared_for_its_next_owner);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
