@@ -342,6 +342,10 @@ class Scheduler:
             return (STATUS.ERR_INVALID, "invalid",
                     f"a prompt of {prompt} tokens, {len(submit.tokens)} given, "
                     f"{submit.emitted} of them generated before, {generation} to generate")
+        pages = prompt // max(1, self.info.prefix_granularity)
+        if len(submit.page_hashes) not in (0, pages * codec.LIMITS["hash_size"]):
+            return (STATUS.ERR_INVALID, "invalid",
+                    f"{len(submit.page_hashes)} bytes of page hashes for {pages} pages")
         if prompt + generation > self.info.model_len_max:
             return (STATUS.ERR_NEVER_FITS, "never_fits",
                     f"{prompt + generation} tokens, the limit is {self.info.model_len_max}")

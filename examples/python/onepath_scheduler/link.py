@@ -426,6 +426,8 @@ class Socket:
         return ended
 
     def close(self, linger_ms=500):
+        # A peer may look at its connections before its messages: the last words come first.
+        time.sleep(0.02)
         self.router.disable_monitor()
         self.monitor.close(0)
         self.router.close(linger_ms)
