@@ -103,7 +103,7 @@ draw(log_set_t *set, log_trace_form_t form, const char *path)
     if (file == NULL) {
         return exit_code;
     }
-    log_trace_counts_t counts;
+    log_trace_counts_t counts = {0};
     proto_status_t status = log_set_rewind(set);
     if (status == STATUS_OK) {
         status = log_trace_write(set, form, file, &counts);

@@ -67,7 +67,10 @@ log_field_is_ignored(const log_field_options_t *options, const char *message, co
 static bool
 real_is_same(double a, double b, double tolerance)
 {
-    if (memcmp(&a, &b, sizeof a) == 0) {
+    uint64_t bits[2];
+    memcpy(&bits[0], &a, sizeof a);
+    memcpy(&bits[1], &b, sizeof b);
+    if (bits[0] == bits[1]) {
         return true;
     }
     double largest = fmax(1.0, fmax(fabs(a), fabs(b)));
@@ -394,7 +397,7 @@ log_field_diff(proto_kind_t kind, const proto_body_t *a, const proto_body_t *b,
                const log_field_options_t *options, log_field_diff_t *out)
 {
     const proto_message_t *message = proto_message_find(kind);
-    log_field_diff_t unused;
+    log_field_diff_t unused = {.more_count = 0};
     require(message != NULL);
     walk_t walk = {.options = options != NULL ? options : &no_options,
                    .out = out != NULL ? out : &unused};
@@ -407,7 +410,7 @@ bool
 log_field_diff_header(const proto_header_t *a, const proto_header_t *b,
                       const log_field_options_t *options, log_field_diff_t *out)
 {
-    log_field_diff_t unused;
+    log_field_diff_t unused = {.more_count = 0};
     walk_t walk = {.options = options != NULL ? options : &no_options,
                    .out = out != NULL ? out : &unused,
                    .prefix = "header"};

@@ -133,6 +133,7 @@ begin_segment(log_out_t *self, stream_t *stream, const proto_log_header_t *sourc
 {
     if ((self->segment_count & (self->segment_count - 1)) == 0) {
         size_t capacity = self->segment_count == 0 ? 1 : (size_t)self->segment_count * 2;
+        /* NOLINTNEXTLINE(bugprone-sizeof-expression): an array of pointers */
         proto_log_copy_t **larger = realloc(self->segments, capacity * sizeof larger[0]);
         if (larger == NULL) {
             return STATUS_ERR_NO_MEMORY;
@@ -213,6 +214,7 @@ log_out_append(log_out_t *self, const proto_log_header_t *source, const proto_lo
     if (status != STATUS_OK) {
         return status;
     }
+    require(stream != NULL);
     if (!self->is_file && stream->size_bytes + size_bytes > SEGMENT_SIZE_MAX &&
         stream->size_bytes > PROTO_LOG_HEADER_SIZE_BYTES) {
         status = begin_segment(self, stream, source, record->sequence, false);
