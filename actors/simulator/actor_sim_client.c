@@ -166,7 +166,7 @@ actor_sim_on_request(actor_sim_t *self)
     if (leaves && actor_sim_random_chance(random, 200)) {
         ask.leave_ns = actor_sim_random_us(random, 1, 200000);
     }
-    if (actor_sim_random_chance(random, 30)) {
+    if (!config->no_timeouts && actor_sim_random_chance(random, 30)) {
         ask.timeout_ns = actor_sim_random_us(random, 1000, 2000000);
     }
     /* Most clients look elsewhere while the node is not ready; some do not. */

@@ -242,8 +242,7 @@ write_position(actor_sim_device_t *self, uint32_t slot, uint32_t position, int32
     }
 }
 
-/* The token that follows position `last`, from everything that its layers read.  Whole blocks are
- * read and what does not count is multiplied by zero, which a NaN survives. */
+/* The token that follows position `last`, from everything that its layers read. */
 static int32_t
 sample(actor_sim_device_t *self, uint32_t slot, uint32_t last)
 {
@@ -256,7 +255,7 @@ sample(actor_sim_device_t *self, uint32_t slot, uint32_t last)
             uint64_t cell = *cell_at(self, slot, g, position);
             if (position >= first && position <= last) {
                 sums[g] += weight(cell, position);
-            } else if (cell == SPOILED) {
+            } else if (cell == SPOILED && self->model.reads_whole_blocks) {
                 sums[g] += cell;
             }
         }

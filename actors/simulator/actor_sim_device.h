@@ -33,6 +33,7 @@ typedef struct {
     uint32_t granularities[ACTOR_SIM_GROUP_COUNT_MAX];
     uint32_t windows[ACTOR_SIM_GROUP_COUNT_MAX];
     uint32_t packings[ACTOR_SIM_GROUP_COUNT_MAX];
+    bool reads_whole_blocks; /* what is beyond the last token is multiplied by 0: a NaN stays one */
     uint8_t page_hash_key[PROTO_HASH_SIZE_BYTES];
 } actor_sim_model_t;
 

@@ -206,6 +206,7 @@ typedef struct {
     uint32_t interval_us;    /* between two requests, on average; 0 = none come by themselves */
     uint32_t open_count_max; /* beyond it clients wait outside */
     uint32_t prompt_max, generation_max;
+    bool no_timeouts; /* no client has a deadline */
 } actor_sim_config_t;
 
 /* How often what happens; in a thousand. */

@@ -26,7 +26,8 @@ set_up(void)
                                 .kinds = {0, 1},
                                 .granularities = {4, 2},
                                 .windows = {0, 6},
-                                .packings = {1, 2}};
+                                .packings = {1, 2},
+                                .reads_whole_blocks = true};
     ck_assert_int_eq(actor_sim_device_new(&model, &device), STATUS_OK);
     step = 0;
 }

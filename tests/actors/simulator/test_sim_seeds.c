@@ -67,6 +67,21 @@ START_TEST(without_faults_nothing_is_lost)
 }
 END_TEST
 
+/* Where rows give NaN, plans are refused and blocks change hands often: nobody reads what a NaN
+ * left behind, not even behind its own last token. */
+START_TEST(a_nan_reaches_nobody_else)
+{
+    actor_sim_options_t options = {.step_count = STEP_COUNT,
+                                   .faults = ACTOR_SIM_DEVICE | ACTOR_SIM_POOL | ACTOR_SIM_REFUSE |
+                                             ACTOR_SIM_BURST,
+                                   .every_fault = true};
+    actor_sim_result_t sum;
+    run_seeds(&options, 1, SEED_COUNT / 5, &sum);
+    ck_assert_uint_gt(sum.refused_plan_count, SEED_COUNT / 5);
+    ck_assert_uint_gt(sum.retraction_count, SEED_COUNT / 5);
+}
+END_TEST
+
 int
 main(void)
 {
@@ -75,6 +90,7 @@ main(void)
     tcase_set_timeout(seeds, 280);
     tcase_add_test(seeds, every_rule_holds_whatever_goes_wrong);
     tcase_add_test(seeds, without_faults_nothing_is_lost);
+    tcase_add_test(seeds, a_nan_reaches_nobody_else);
     suite_add_tcase(suite, seeds);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
