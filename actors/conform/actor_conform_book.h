@@ -83,10 +83,11 @@ typedef struct {
     char end_code[65];
 
     /* The executor's view. */
-    uint32_t admit_count;  /* for the executor that is there now */
-    bool had_nan;          /* a row of it gave a NaN */
-    uint32_t zombie_count; /* plans with a row of it after its end */
-    uint32_t row_count;    /* rows that were computed */
+    uint32_t admit_count;   /* for the executor that is there now */
+    bool had_nan;           /* a row of it gave a NaN */
+    uint32_t refusal_count; /* plans with a row of it that were refused */
+    uint32_t zombie_count;  /* plans with a row of it after its end */
+    uint32_t row_count;     /* rows that were computed */
 } conform_request_t;
 
 typedef struct {

@@ -157,8 +157,15 @@ actor_conform_cache_patch(conform_cache_t *self, const proto_plan_t *plan,
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
-/* Kernels read blocks whole and mask what is beyond the length: a NaN shines through.  Of a request
- * that was ended by FINISH the scheduler need not know that it had one. */
+/* True if the scheduler must know of this request's NaN: it did not end for another reason before
+ * the result was there. */
+static bool
+is_known(const conform_request_t *spoiler)
+{
+    return !spoiler->is_finishing && spoiler->excuses == 0;
+}
+
+/* Kernels read blocks whole and mask what is beyond the length: a NaN shines through. */
 static void
 check_clear(conform_cache_t *self, uint32_t slot, uint32_t g, uint32_t column,
             const conform_where_t *where)
@@ -166,12 +173,12 @@ check_clear(conform_cache_t *self, uint32_t slot, uint32_t g, uint32_t column,
     uint32_t block = self->tables[slot][g][column];
     const uint64_t *content = content_at(self, g, block);
     for (uint32_t i = 0; i < self->groups[g].granularity; i++) {
-        if (content[i] == CONFORM_SPOILT && !self->groups[g].spoilers[block]->is_finishing) {
+        if (content[i] == CONFORM_SPOILT && is_known(self->groups[g].spoilers[block])) {
             actor_conform_broke(self->report, CONFORM_BLOCK_CLEAR, where,
                                 "a clear of the block before another request uses it",
-                                "block %u of group %u, in column %u of slot %u, holds a NaN of a "
-                                "request that ended",
-                                block, g, column, slot);
+                                "block %u of group %u, in column %u of slot %u, holds a NaN of "
+                                "request %" PRIu64,
+                                block, g, column, slot, self->groups[g].spoilers[block]->id);
             return;
         }
     }

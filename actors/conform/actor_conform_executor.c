@@ -5,6 +5,8 @@
 
 #include "proto_require.h"
 
+enum { REFUSALS_MAX = 3 }; /* in a row; then a request may end */
+
 static void take_emissions(conform_executor_t *self, const actor_input_t *cause,
                            actor_outbox_t *outbox);
 
@@ -170,7 +172,8 @@ has_row_of(const conform_executor_t *self, const proto_plan_t *plan, uint64_t re
     return false;
 }
 
-/* Notes whose rows a refused plan had. */
+/* Notes whose rows a refused plan had.  Who is refused for the third time may end, and so may one
+ * whose slot is said to be empty. */
 static void
 note_rows(conform_executor_t *self, const proto_plan_t *plan)
 {
@@ -179,9 +182,15 @@ note_rows(conform_executor_t *self, const proto_plan_t *plan)
     for (uint32_t k = 0; k < 2; k++) {
         for (uint32_t i = 0; i < columns[k]->count; i++) {
             uint32_t slot = columns[k]->data[i];
-            if (slot >= 1 && slot <= self->machine.slot_count &&
-                self->slots[slot].request != NULL && refuse->request_count < CONFORM_SLOTS_MAX) {
-                refuse->requests[refuse->request_count++] = self->slots[slot].request->id;
+            conform_request_t *request =
+                slot >= 1 && slot <= self->machine.slot_count ? self->slots[slot].request : NULL;
+            if (request == NULL || refuse->request_count == CONFORM_SLOTS_MAX) {
+                continue;
+            }
+            refuse->requests[refuse->request_count++] = request->id;
+            bool is_named = slot == refuse->slot && refuse->rule == PROTO_RULE_SLOT_EMPTY;
+            if (++request->refusal_count >= REFUSALS_MAX || is_named) {
+                request->excuses |= CONFORM_EXCUSE_REFUSED;
             }
         }
     }

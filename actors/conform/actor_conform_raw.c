@@ -14,6 +14,29 @@ enum {
     BLOB_SIZE_MAX = 1 << 20,
 };
 
+/* As actor_socket_open() does it, but for ZMQ_IMMEDIATE: with that, a connection's end may throw
+ * away what came just before it and was not read yet, a BYE most of all. */
+static proto_status_t
+connect_socket(conform_raw_t *self, const char *endpoint, const char *routing_id)
+{
+    actor_socket_t *socket = &self->socket;
+    socket->monitor_fd = -1;
+    socket->handle = zmq_socket(self->context, ZMQ_DEALER);
+    if (socket->handle == NULL) {
+        return STATUS_ERR_IO;
+    }
+    int linger_ms = 0;
+    int64_t size_max = PART_SIZE_MAX;
+    size_t fd_size = sizeof socket->fd;
+    bool made =
+        zmq_setsockopt(socket->handle, ZMQ_ROUTING_ID, routing_id, strlen(routing_id)) == 0 &&
+        zmq_setsockopt(socket->handle, ZMQ_LINGER, &linger_ms, sizeof linger_ms) == 0 &&
+        zmq_setsockopt(socket->handle, ZMQ_MAXMSGSIZE, &size_max, sizeof size_max) == 0 &&
+        zmq_getsockopt(socket->handle, ZMQ_FD, &socket->fd, &fd_size) == 0 &&
+        zmq_connect(socket->handle, endpoint) == 0;
+    return made ? STATUS_OK : STATUS_ERR_IO;
+}
+
 proto_status_t
 actor_conform_raw_open(conform_raw_t *self, const char *endpoint, const char *name, uint64_t epoch,
                        uint64_t attempt)
@@ -31,11 +54,7 @@ actor_conform_raw_open(conform_raw_t *self, const char *endpoint, const char *na
         return STATUS_ERR_NO_MEMORY;
     }
     actor_frames_init(&self->frames);
-    actor_socket_options_t options = {.endpoint = endpoint,
-                                      .routing_id = routing_id,
-                                      .queue_len_max = 256,
-                                      .part_size_bytes_max = PART_SIZE_MAX};
-    proto_status_t status = actor_socket_open(self->context, &options, &self->socket);
+    proto_status_t status = connect_socket(self, endpoint, routing_id);
     if (status != STATUS_OK) {
         actor_conform_raw_close(self);
     }

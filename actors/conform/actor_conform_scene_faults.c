@@ -21,13 +21,8 @@ mark_refused(conform_stage_t *stage)
     const conform_refuse_t *refuse = &stage->executor.refuse;
     for (uint32_t i = 0; i < refuse->request_count; i++) {
         conform_request_t *request = actor_conform_book_find(&stage->book, refuse->requests[i]);
-        if (request == NULL) {
-            continue;
-        }
-        request->ask.rule = CONFORM_REFUSAL_RECOVERS;
-        const conform_slot_t *named = &stage->executor.slots[refuse->slot];
-        if (refuse->rule == PROTO_RULE_SLOT_EMPTY && named->request == request) {
-            request->excuses |= CONFORM_EXCUSE_REFUSED;
+        if (request != NULL) {
+            request->ask.rule = CONFORM_REFUSAL_RECOVERS;
         }
     }
 }
@@ -75,7 +70,6 @@ refuse_again(conform_stage_t *stage)
     if (request == NULL || other == NULL) {
         return;
     }
-    request->excuses |= CONFORM_EXCUSE_REFUSED;
     for (uint32_t i = 0; i < 4 && request->end_count == 0 && !stage->is_aborted; i++) {
         executor->refuse = (conform_refuse_t){.is_armed = true,
                                               .rule = PROTO_RULE_TOKEN_RANGE,
@@ -378,8 +372,6 @@ disturb(conform_stage_t *stage)
         executor->refuse =
             (conform_refuse_t){.is_armed = true,
                                .rule = (proto_plan_rule_t)(1 + actor_conform_random(stage, 14))};
-        /* Whose rows it will be is not known: any may be named, some for the third time. */
-        actor_conform_excuse(stage, CONFORM_EXCUSE_REFUSED);
         break;
     case 2:
         executor->repeats_results = !executor->repeats_results;

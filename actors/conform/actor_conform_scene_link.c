@@ -89,6 +89,9 @@ before_ready(conform_stage_t *stage, conform_raw_t *raw)
     proto_body_t body = {.finish = {.reason = PROTO_FINISH_CANCELLED}};
     (void)actor_conform_raw_send_as(raw, &header, &body);
     bool came = actor_conform_wait_raw(stage, 0, PROTO_KIND_NONE, stage->patience_ns);
+    while (came && raw->header.kind == PROTO_KIND_INIT) { /* HELLO was said more than once */
+        came = actor_conform_wait_raw(stage, 0, PROTO_KIND_NONE, stage->patience_ns);
+    }
     conform_where_t where = where_raw(raw);
     if (!came || raw->header.kind != PROTO_KIND_NAK || !raw->is_readable ||
         raw->body.nak.status != STATUS_ERR_STALE) {
