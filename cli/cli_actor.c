@@ -223,6 +223,7 @@ run_recorder(const session_t *session)
         .rings = rings,
         .ring_count = node->rings.count,
         .log_dir = cli_node_log_dir(node),
+        .build = "onepath " ONEPATH_VERSION,
         .stop = &cli_stop,
     };
     return actor_recorder_run(&options);
@@ -255,6 +256,7 @@ run_recorded(session_t *session, size_t kind)
                                                       .role = kinds[kind].role,
                                                       .epoch = session->epoch,
                                                       .log_dir = cli_node_log_dir(node),
+                                                      .build = "onepath " ONEPATH_VERSION,
                                                       .is_strict = node->record_strict};
         proto_status_t status = actor_recorder_tap_open(&options, &tap);
         if (status != STATUS_OK) {

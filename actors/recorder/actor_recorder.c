@@ -95,10 +95,13 @@ open_sources(recorder_t *self)
         return ACTOR_EXIT_CONFIG;
     }
     for (uint32_t index = 0; index < options->ring_count; index++) {
-        const actor_recorder_ring_t *ring = &options->rings[index];
+        const actor_recorder_source_options_t source_options = {
+            .fd = options->rings[index].fd,
+            .actor_name = options->rings[index].actor_name,
+            .log_dir = options->log_dir,
+            .build = options->build};
         proto_status_t status =
-            actor_recorder_source_open(ring->fd, ring->actor_name, options->log_dir,
-                                       &self->sources[self->source_count]);
+            actor_recorder_source_open(&source_options, &self->sources[self->source_count]);
         if (status != STATUS_OK) {
             return status == STATUS_ERR_IO ? ACTOR_EXIT_CONFIG : ACTOR_EXIT_INTERNAL;
         }

@@ -24,6 +24,7 @@ typedef struct {
     const actor_recorder_ring_t *rings;
     uint32_t ring_count;
     const char *log_dir;    /* NULL: ring mode, rings stay in memory only */
+    const char *build;      /* of this program, for the segments' headers; may be NULL */
     const atomic_int *stop; /* not 0: drain once more and end; may be NULL */
 } actor_recorder_options_t;
 

@@ -61,36 +61,39 @@ actor_recorder_open_folder(const char *path)
 }
 
 proto_status_t
-actor_recorder_source_open(int fd, const char *actor_name, const char *log_dir,
+actor_recorder_source_open(const actor_recorder_source_options_t *options,
                            actor_recorder_source_t **out_p)
 {
     actor_recorder_source_t *self = calloc(1, sizeof *self);
     if (self == NULL) {
         return STATUS_ERR_NO_MEMORY;
     }
-    self->actor_name = actor_name;
-    self->log_dir = log_dir;
-    proto_status_t status = proto_ring_reader_open(fd, &self->reader);
+    self->actor_name = options->actor_name;
+    self->log_dir = options->log_dir;
+    proto_status_t status = proto_ring_reader_open(options->fd, &self->reader);
     if (status != STATUS_OK) {
         actor_log(ACTOR_LOG_ERROR, "recorder.ring", 0, NULL,
-                  "descriptor %d is no record ring of %s", fd, actor_name);
+                  "descriptor %d is no record ring of %s", options->fd, options->actor_name);
         goto err;
     }
     const proto_ring_owner_t *owner = proto_ring_reader_owner(self->reader);
-    proto_log_options_t options = {.directory = log_dir,
-                                   .name = owner->name,
-                                   .role = owner->role,
-                                   .epoch = owner->epoch};
-    status = proto_log_last_sequence(log_dir, owner->name, owner->epoch, &options.sequence_before);
+    proto_log_options_t log_options = {.directory = options->log_dir,
+                                       .name = owner->name,
+                                       .role = owner->role,
+                                       .epoch = owner->epoch,
+                                       .build = options->build};
+    status = proto_log_last_sequence(options->log_dir, owner->name, owner->epoch,
+                                     &log_options.sequence_before);
     if (status == STATUS_OK) {
-        status = proto_log_writer_open(&options, &self->writer);
+        status = proto_log_writer_open(&log_options, &self->writer);
     }
     if (status != STATUS_OK) {
         actor_log(ACTOR_LOG_ERROR, "recorder.folder", 0, NULL,
-                  "cannot write in the log folder '%s': %s", log_dir, proto_status_text(status));
+                  "cannot write in the log folder '%s': %s", options->log_dir,
+                  proto_status_text(status));
         goto err;
     }
-    proto_ring_reader_resume(self->reader, options.sequence_before);
+    proto_ring_reader_resume(self->reader, log_options.sequence_before);
     *out_p = self;
     return STATUS_OK;
 

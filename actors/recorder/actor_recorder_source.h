@@ -14,6 +14,13 @@
 typedef struct actor_recorder_source actor_recorder_source_t;
 
 typedef struct {
+    int fd;                 /* the ring; stays the caller's */
+    const char *actor_name; /* for messages; lent */
+    const char *log_dir;    /* lent */
+    const char *build;      /* for the segments' headers; may be NULL */
+} actor_recorder_source_options_t;
+
+typedef struct {
     uint64_t written; /* records in the file or waiting for it */
     uint64_t lost;    /* overwritten in the ring before they were read */
     uint64_t refused; /* read, but the disk did not take them */
@@ -23,10 +30,9 @@ typedef struct {
  * the log, if it cannot be used or others may enter it: prompts are in the files. */
 MUST_CHECK proto_status_t actor_recorder_open_folder(const char *path);
 
-/* `fd` (the ring) stays the caller's.  STATUS_ERR_MALFORMED if it is no ring, STATUS_ERR_IO if the
- * folder cannot be written; logged.  The caller owns *out_p. */
-MUST_CHECK proto_status_t actor_recorder_source_open(int fd, const char *actor_name,
-                                                     const char *log_dir,
+/* STATUS_ERR_MALFORMED if fd is no ring, STATUS_ERR_IO if the folder cannot be written; logged. The
+ * caller owns *out_p. */
+MUST_CHECK proto_status_t actor_recorder_source_open(const actor_recorder_source_options_t *options,
                                                      actor_recorder_source_t **out_p);
 /* Flushes and closes. */
 void actor_recorder_source_close(actor_recorder_source_t **self_p);

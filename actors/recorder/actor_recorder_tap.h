@@ -19,6 +19,7 @@ typedef struct {
     proto_role_t role;
     uint64_t epoch;
     const char *log_dir;      /* made if it is missing; lent */
+    const char *build;        /* of this program, for the segments' headers; may be NULL */
     bool is_strict;           /* see proto_ring.h */
     uint64_t ring_size_bytes; /* a power of two; 0 = 64 MiB */
 } actor_recorder_tap_options_t;
