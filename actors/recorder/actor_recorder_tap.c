@@ -92,8 +92,11 @@ actor_recorder_tap_open(const actor_recorder_tap_options_t *options, actor_recor
                   "cannot make a record ring of %zu bytes: %s", size_bytes, strerror(errno));
         goto err;
     }
-    status =
-        actor_recorder_source_open(self->ring_fd, options->name, options->log_dir, &self->source);
+    const actor_recorder_source_options_t source_options = {.fd = self->ring_fd,
+                                                            .actor_name = options->name,
+                                                            .log_dir = options->log_dir,
+                                                            .build = options->build};
+    status = actor_recorder_source_open(&source_options, &self->source);
     if (status != STATUS_OK) {
         goto err;
     }
