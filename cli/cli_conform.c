@@ -259,7 +259,8 @@ run(const conform_options_t *options)
     proto_status_t status = actor_conform_scheduler(&conform, &report, &result);
     child_end(&child);
     if (status != STATUS_OK && status != STATUS_ERR_PEER_LOST) {
-        fprintf(stderr, "onepath conform: %s\n", proto_status_text(status));
+        fprintf(stderr, "onepath conform: no run at %s: %s\n", options->gateway_endpoint,
+                proto_status_text(status));
         return status == STATUS_ERR_CONFIG ? CLI_EXIT_CONFIG : CLI_EXIT_INTERNAL;
     }
     result.verbose = options->verbose;

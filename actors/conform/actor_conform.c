@@ -93,12 +93,29 @@ is_over(const conform_stage_t *stage)
     return false;
 }
 
+static bool
+endpoint_is_allowed(const actor_conform_options_t *options, const char *endpoint)
+{
+    if (options->allow_remote || actor_endpoint_is_local(endpoint)) {
+        return true;
+    }
+    actor_log(ACTOR_LOG_ERROR, "conform.endpoint", 0, NULL,
+              "endpoint '%s' is on another machine and links are not encrypted, or it is none: use "
+              "ipc://PATH or tcp://127.0.0.1:PORT, or --allow-remote",
+              endpoint);
+    return false;
+}
+
 proto_status_t
 actor_conform_scheduler(const actor_conform_options_t *options, conform_report_t *report,
                         conform_run_t *run)
 {
     require(options->gateway_endpoint != NULL && options->executor_endpoint != NULL);
     static conform_stage_t stage; /* large, and there is one */
+    if (!endpoint_is_allowed(options, options->gateway_endpoint) ||
+        !endpoint_is_allowed(options, options->executor_endpoint)) {
+        return STATUS_ERR_CONFIG;
+    }
     memset(report, 0, sizeof *report);
     const proto_clock_t *clock = proto_clock_system();
     uint64_t begin_ns = proto_clock_monotonic_ns(clock);
@@ -107,10 +124,12 @@ actor_conform_scheduler(const actor_conform_options_t *options, conform_report_t
         return status;
     }
     (void)snprintf(report->scene, sizeof report->scene, "contact");
-    if (actor_conform_open_raw(&stage, 0, "conform-raw-first", ++stage.epoch, 1)) {
-        (void)actor_conform_contact(&stage);
-        actor_conform_close_raw(&stage, 0);
+    if (!actor_conform_open_raw(&stage, 0, "conform-raw-first", ++stage.epoch, 1)) {
+        actor_conform_stage_fini(&stage);
+        return STATUS_ERR_CONFIG;
     }
+    (void)actor_conform_contact(&stage);
+    actor_conform_close_raw(&stage, 0);
     for (uint32_t i = 0; i < SCENE_COUNT && !is_over(&stage); i++) {
         size_t length = options->scene != NULL ? strlen(options->scene) : 0;
         if (length == 0 || strncmp(scenes[i].name, options->scene, length) == 0) {
