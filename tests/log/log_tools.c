@@ -135,7 +135,7 @@ repair(const char *path, const char *scratch)
 }
 
 void
-log_tools_run_all(const char *path, const char *scratch, FILE *sink)
+log_tools_run_all(const char *path, const char *scratch, bool writers, FILE *sink)
 {
     log_set_t *set = NULL;
     for (int skip = 0; skip < 2; skip++) {
@@ -149,6 +149,8 @@ log_tools_run_all(const char *path, const char *scratch, FILE *sink)
         }
         if (skip == 0) {
             figures(set, sink);
+        }
+        if (skip == 0 && writers) {
             derive(set, scratch);
             minimize(set, scratch);
         }
@@ -162,5 +164,7 @@ log_tools_run_all(const char *path, const char *scratch, FILE *sink)
         check_status(log_diff(&side, &side, &options, sink, &result, NULL));
         require(result.differences == 0);
     }
-    repair(path, scratch);
+    if (writers) {
+        repair(path, scratch);
+    }
 }
