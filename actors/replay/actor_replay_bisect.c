@@ -1,6 +1,7 @@
 /* actor_replay_bisect.c - the search over recorded digests. */
 #include "actor_replay_bisect.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -221,8 +222,9 @@ walk(bisect_t *self, uint32_t good, uint32_t bad)
         return status;
     }
     out->outcome = out->last.outcome;
-    out->input =
-        out->last.outcome == ACTOR_REPLAY_SAME ? (actor_replay_input_t){0} : out->last.input;
+    if (out->last.outcome != ACTOR_REPLAY_SAME) {
+        out->input = out->last.input;
+    }
     (void)snprintf(out->detail, sizeof out->detail, "%s", out->last.detail);
     return STATUS_OK;
 }
@@ -261,8 +263,13 @@ read_line(FILE *file, line_t *out)
         return false;
     }
     memset(out, 0, sizeof *out);
-    return sscanf(text, "%" SCNu64 " %" SCNu64 " %" SCNx64, &out->input.number,
-                  &out->input.sequence, &out->digest) == 3;
+    char *at = text;
+    errno = 0;
+    out->input.number = strtoull(at, &at, 10);
+    out->input.sequence = strtoull(at, &at, 10);
+    const char *last = at;
+    out->digest = strtoull(at, &at, 16);
+    return errno == 0 && at != last && out->input.sequence != 0;
 }
 
 /* The first input after which the two builds have another state. */

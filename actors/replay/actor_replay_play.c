@@ -107,11 +107,11 @@ read_head(const proto_log_record_t *record, snapshot_head_t *out)
 static bool
 is_wanted(const replay_t *self, uint64_t sequence)
 {
-    return self->has_begun || sequence >= self->options->from_sequence;
+    return self->has_begun || sequence >= self->begin_at;
 }
 
 static void
-begin_at(replay_t *self, const proto_log_record_t *record, const snapshot_head_t *head)
+restore_at(replay_t *self, const proto_log_record_t *record, const snapshot_head_t *head)
 {
     actor_replay_report_t *report = self->report;
     if (head->role != (uint32_t)report->role) {
@@ -180,7 +180,7 @@ on_snapshot(replay_t *self, const proto_log_record_t *record)
                 self->log_begin_ns = record->time_ns;
             }
         } else if (is_wanted(self, record->sequence)) {
-            begin_at(self, record, &head);
+            restore_at(self, record, &head);
         }
         return;
     }
@@ -192,7 +192,7 @@ on_snapshot(replay_t *self, const proto_log_record_t *record)
         actor_replay_begin_gap(
             self, 0, "the count of inputs in a snapshot does not fit: inputs are missing");
         if (self->phase == REPLAY_SEEKING) {
-            begin_at(self, record, &head);
+            restore_at(self, record, &head);
         }
         return;
     }
@@ -334,18 +334,18 @@ end_of_log(replay_t *self)
 /* With --from the last SNAPSHOT at or before it is the place to begin, so it is looked for first.
  */
 static proto_status_t
-find_begin(replay_t *self, uint64_t *sequence)
+find_begin(replay_t *self)
 {
     log_set_item_t item;
     proto_status_t status;
     while ((status = log_set_next(self->set, &item)) == STATUS_OK) {
         snapshot_head_t head;
         if (item.record.kind == PROTO_LOG_SNAPSHOT && read_head(&item.record, &head) &&
-            (item.record.sequence <= self->options->from_sequence || *sequence == 0)) {
-            *sequence = item.record.sequence;
+            (item.record.sequence <= self->options->from_sequence || self->begin_at == 0)) {
+            self->begin_at = item.record.sequence;
         }
         self->report->beat++;
-        if (item.record.sequence > self->options->from_sequence && *sequence != 0) {
+        if (item.record.sequence > self->options->from_sequence && self->begin_at != 0) {
             break;
         }
     }
@@ -481,15 +481,9 @@ static void
 play(replay_t *self)
 {
     const actor_replay_options_t *options = self->options;
-    actor_replay_options_t from = *options;
-    if (options->from_sequence != 0) {
-        uint64_t sequence = 0;
-        if (find_begin(self, &sequence) != STATUS_OK) {
-            actor_replay_finish(self, ACTOR_REPLAY_REFUSED, "the log cannot be read twice");
-            return;
-        }
-        from.from_sequence = sequence;
-        self->options = &from;
+    if (options->from_sequence != 0 && find_begin(self) != STATUS_OK) {
+        actor_replay_finish(self, ACTOR_REPLAY_REFUSED, "the log cannot be read twice");
+        return;
     }
     if (options->digests_path != NULL) {
         self->digests = fopen(options->digests_path, "we");
@@ -500,7 +494,6 @@ play(replay_t *self)
         }
     }
     read_all(self);
-    self->options = options;
     if (self->digests != NULL && fclose(self->digests) != 0) {
         actor_replay_finish(self, ACTOR_REPLAY_REFUSED, "%s cannot be written: %s",
                             options->digests_path, strerror(errno));

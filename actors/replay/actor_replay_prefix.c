@@ -33,12 +33,12 @@ add_quoted(char *out, size_t capacity_bytes, size_t *length, const char *text)
     size_t at = 0;
     quoted[at++] = '\'';
     for (; *text != '\0' && at + 8 < sizeof quoted; text++) {
-        if (*text == '\'') {
-            memcpy(quoted + at, "'\\''", 4);
-            at += 4;
-        } else {
-            quoted[at++] = *text;
+        if (*text == '\'') { /* ends the quotes, a quote of its own, begins them again */
+            quoted[at++] = '\'';
+            quoted[at++] = '\\';
+            quoted[at++] = '\'';
         }
+        quoted[at++] = *text;
     }
     quoted[at++] = '\'';
     if (*text != '\0' || at >= capacity_bytes - *length) {

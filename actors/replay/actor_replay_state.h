@@ -37,6 +37,7 @@ typedef struct {
     replay_phase_t phase;
     bool has_begun;
     uint64_t epoch;
+    uint64_t begin_at;      /* the SNAPSHOT to begin with; 0 = the first one */
     uint64_t last_sequence; /* of records; 0 = none yet */
     uint64_t last_time_ns;
     uint64_t output_at;     /* outputs of the last input that were compared */
