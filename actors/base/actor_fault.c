@@ -40,6 +40,8 @@ atomic_bool actor_fault_armed;
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static point_t points[POINT_COUNT_MAX];
 static uint32_t point_count;
+static void (*watcher)(void *context, const char *text);
+static void *watcher_context;
 
 static bool
 parse_number(const char *text, uint64_t *out)
@@ -120,6 +122,30 @@ actor_fault_clear(void)
     pthread_mutex_unlock(&mutex);
 }
 
+void
+actor_fault_watch(void (*fn)(void *context, const char *text), void *context)
+{
+    pthread_mutex_lock(&mutex);
+    watcher = fn;
+    watcher_context = context;
+    pthread_mutex_unlock(&mutex);
+}
+
+static void
+tell_watcher(const point_t *point)
+{
+    char text[NAME_SIZE_BYTES + 64];
+    pthread_mutex_lock(&mutex);
+    void (*fn)(void *context, const char *text) = watcher;
+    void *context = watcher_context;
+    pthread_mutex_unlock(&mutex);
+    if (fn != NULL) {
+        (void)snprintf(text, sizeof text, "injected at %s: %s", point->name,
+                       action_names[point->action]);
+        fn(context, text);
+    }
+}
+
 /* True if the hit of `name` fires; *out gets what to do. */
 static bool
 take_hit(const char *name, point_t *out)
@@ -145,6 +171,7 @@ actor_fault_hit(const char *name)
     if (!take_hit(name, &point)) {
         return false;
     }
+    tell_watcher(&point);
     struct timespec delay = {(time_t)(point.argument / 1000),
                              (long)(point.argument % 1000) * 1000000};
     switch (point.action) {

@@ -25,6 +25,10 @@ MUST_CHECK proto_status_t actor_fault_arm(const char *specification);
 /* Forgets everything that was armed. */
 void actor_fault_clear(void);
 
+/* Calls `fn` with a sentence on the thread of each hit that fires, before it acts; NULL: no more.
+ * For the record of what is about to happen; not while other threads may hit. */
+void actor_fault_watch(void (*fn)(void *context, const char *text), void *context);
+
 /* For the macros. */
 bool actor_fault_hit(const char *name);
 bool actor_fault_hit_kind(const char *prefix, proto_kind_t kind);

@@ -9,6 +9,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "actor_fault.h"
 #include "actor_log.h"
 #include "actor_shell_private.h"
 #include "proto_require.h"
@@ -182,6 +183,16 @@ set_options(actor_shell_t *self, const actor_shell_options_t *options)
     self->started_ns = actor_shell_tick(self);
 }
 
+/* An injected fault leaves its word in the ring: a crash record then says why it ends. */
+static void
+on_fault(void *context, const char *text)
+{
+    actor_shell_t *self = context;
+    if (pthread_equal(pthread_self(), self->thread) != 0) {
+        actor_record_fault(self->record, actor_shell_tick(self), text);
+    }
+}
+
 static proto_status_t
 open_links(actor_shell_t *self, const actor_shell_options_t *options)
 {
@@ -252,6 +263,8 @@ actor_shell_new(const actor_shell_options_t *options, actor_shell_t **out_p)
                       options->ring_fd);
             goto err;
         }
+        self->thread = pthread_self();
+        actor_fault_watch(on_fault, self);
         actor_record_clock(self->record, self->now_ns);
         actor_record_peer(self->record, self->now_ns, ACTOR_PEER_LOCAL, self->name, self->ops->role,
                           self->epoch);
@@ -279,6 +292,9 @@ actor_shell_destroy(actor_shell_t **self_p, uint64_t linger_ns)
     if (self->links != NULL) {
         actor_shell_send_stats(self);
         actor_links_destroy(&self->links, linger_ns);
+    }
+    if (self->record != NULL) {
+        actor_fault_watch(NULL, NULL);
     }
     actor_record_destroy(&self->record);
     actor_outbox_destroy(&self->outbox);

@@ -49,6 +49,7 @@ struct actor_shell {
     actor_outbox_t *outbox;
     actor_queue_t *nested; /* injected while a step's messages went out */
     actor_record_t *record;
+    pthread_t thread;         /* the only one that may write to the record */
     proto_body_t queued_body; /* of the posted or nested message in work */
     bool in_step;
     bool wake_readable;      /* poll said so */

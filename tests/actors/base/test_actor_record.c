@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "actor_fault.h"
 #include "actor_record.h"
 #include "proto_ring.h"
 #include "support.h"
@@ -438,6 +439,63 @@ START_TEST(skipped_snapshots_and_cut_inputs_are_counted)
 }
 END_TEST
 
+/* A fault that is injected into the shell's thread says so in the ring before it acts. */
+START_TEST(an_injected_fault_is_in_the_ring)
+{
+    start(1024 * 1024, 100);
+    connect_peer(9);
+    ck_assert_int_eq(actor_fault_arm("shell.before_send.FINISHED:drop"), STATUS_OK);
+    inject(40);
+    actor_fault_clear();
+    proto_ring_reader_t *reader = NULL;
+    proto_log_record_t record;
+    uint32_t faults = 0;
+    ck_assert_int_eq(proto_ring_reader_open(ring_fd, &reader), STATUS_OK);
+    while (proto_ring_reader_next(reader, &record) == STATUS_OK) {
+        if (record.kind == PROTO_LOG_FAULT) {
+            static const char text[] = "injected at shell.before_send.FINISHED: drop";
+            ck_assert_uint_eq(record.parts[0].size_bytes, sizeof text - 1);
+            ck_assert_mem_eq(record.parts[0].data, text, sizeof text - 1);
+            faults++;
+        }
+    }
+    ck_assert_uint_eq(faults, 1);
+    proto_ring_reader_close(&reader);
+    test_shell_end(&peer);
+    end();
+}
+END_TEST
+
+/* A strict ring that nobody reads: the actor is held up once, says so in the ring, and goes on. */
+START_TEST(a_broken_promise_is_a_fault_in_the_ring)
+{
+    const proto_ring_owner_t owner = {"scheduler", PROTO_ROLE_SCHEDULER, 7, 1};
+    actor_record_t *record = NULL;
+    ck_assert_int_eq(proto_ring_create(&owner, RING_SIZE, &ring_fd), STATUS_OK);
+    ck_assert_int_eq(actor_record_new(ring_fd, &record), STATUS_OK);
+    uint64_t begin_ns = test_now_ns();
+    while (actor_record_cut_count(record) == 0) {
+        actor_record_note(record, 1, "one of many notes that fill the ring");
+    }
+    ck_assert_uint_lt(test_now_ns() - begin_ns, 2 * UINT64_C(1000000) * PROTO_RING_STRICT_WAIT_MS);
+    for (uint32_t count = 0; count < 100; count++) { /* no second wait */
+        actor_record_note(record, 2, "and some more");
+    }
+    proto_ring_reader_t *reader = NULL;
+    proto_log_record_t got;
+    uint32_t faults = 0;
+    ck_assert_int_eq(proto_ring_reader_open(ring_fd, &reader), STATUS_OK);
+    while (proto_ring_reader_next(reader, &got) == STATUS_OK) {
+        faults += got.kind == PROTO_LOG_FAULT ? 1 : 0;
+    }
+    ck_assert_uint_eq(faults, 1);
+    proto_ring_reader_close(&reader);
+    ck_assert_uint_eq(actor_record_cut_count(record), 1);
+    actor_record_destroy(&record);
+    (void)close(ring_fd);
+}
+END_TEST
+
 /* The next life of an actor in the same ring begins with a snapshot of its own. */
 START_TEST(a_restarted_actor_begins_with_a_snapshot)
 {
@@ -489,6 +547,8 @@ main(void)
     tcase_add_test(test, a_wrapped_ring_still_runs_again);
     tcase_add_test(test, a_snapshot_that_does_not_fit_is_left_out_and_said_once);
     tcase_add_test(test, skipped_snapshots_and_cut_inputs_are_counted);
+    tcase_add_test(test, an_injected_fault_is_in_the_ring);
+    tcase_add_test(test, a_broken_promise_is_a_fault_in_the_ring);
     tcase_add_test(test, a_restarted_actor_begins_with_a_snapshot);
     suite_add_tcase(suite, test);
     SRunner *runner = srunner_create(suite);
