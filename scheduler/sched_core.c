@@ -379,6 +379,8 @@ sched_core_take_finished(sched_core_t *self, sched_finished_t *out)
     if (self->finished_head == SCHED_NONE) {
         self->finished_tail = SCHED_NONE;
     }
+    /* Of a request that began elsewhere the pages found may hold tokens of its answer too. */
+    uint32_t prompt_count = entry->prompt_length - entry->emitted;
     *out = (sched_finished_t){
         .request = entry->request,
         .owner = entry->owner,
@@ -387,8 +389,8 @@ sched_core_take_finished(sched_core_t *self, sched_finished_t *out)
         .reason = (proto_finish_reason_t)entry->reason,
         .status = entry->status,
         .code = entry->code,
-        .prompt_count = entry->prompt_length - entry->emitted,
-        .cached_count = entry->cached_count,
+        .prompt_count = prompt_count,
+        .cached_count = entry->cached_count < prompt_count ? entry->cached_count : prompt_count,
         .generated_count = entry->emitted + entry->generated_count,
         .queue_ns = entry->queue_ns,
         .needed = entry->needed,

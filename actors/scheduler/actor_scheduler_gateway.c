@@ -184,11 +184,13 @@ refuse_submit(actor_scheduler_core_t *self, const actor_input_t *input, proto_st
     (void)snprintf(detail, sizeof detail, "%s: %llu %s, the limit is %llu",
                    proto_status_text(status), (unsigned long long)refusal->needed, refusal->what,
                    (unsigned long long)refusal->limit);
+    const proto_submit_t *submit = &input->body->submit;
+    bool is_sound = submit->emitted <= submit->prompt_length;
     proto_body_t body = {
         .finished =
             {
                 .reason = PROTO_FINISH_REFUSED,
-                .prompt_tokens = input->body->submit.prompt_length,
+                .prompt_tokens = submit->prompt_length - (is_sound ? submit->emitted : 0),
                 .status = status,
                 .code = proto_text(refusal->code),
                 .detail = proto_text(detail),

@@ -200,6 +200,28 @@ start_node(void)
     executor_info(EXECUTOR, 33);
 }
 
+/* The same prompt each time, of which the last `emitted` tokens are of its answer. */
+static void
+submit_again(uint64_t request, uint32_t emitted, uint32_t generation_max)
+{
+    static const int32_t tokens[PROMPT] = {1, 2, 3};
+    static uint8_t hashes[PROMPT / PAGE * PROTO_HASH_SIZE_BYTES] = {7};
+    static const uint8_t sampling[] = {1, 2, 3};
+    hashes[PROTO_HASH_SIZE_BYTES] = 8;
+    proto_body_t body = {
+        .submit =
+            {
+                .prompt_length = PROMPT,
+                .generation_max = generation_max,
+                .emitted = emitted,
+                .page_hashes = {hashes, sizeof hashes},
+                .tokens = {tokens, PROMPT},
+                .sampling = {sampling, sizeof sampling},
+            },
+    };
+    give(GATEWAY, PROTO_KIND_SUBMIT, request, &body);
+}
+
 static void
 submit_as(uint32_t gateway, uint64_t request, uint32_t generation_max)
 {
@@ -324,6 +346,39 @@ START_TEST(an_executor_that_cannot_be_served_is_told_why)
     ck_assert_uint_eq(messages[1].to, ACTOR_PEER_LOCAL);
     ck_assert_uint_eq(messages[0].body.nak.kind, PROTO_KIND_EXECUTOR_INFO);
     ck_assert(!sched_core_is_attached(actor_scheduler_core_library(core)));
+}
+END_TEST
+
+/* What another scheduler began: its tokens count as the answer's, not as the prompt's, and the next
+ * one has the index that follows them. */
+START_TEST(a_request_that_began_elsewhere_counts_from_there)
+{
+    start_node();
+    submit_again(1, 0, 2);
+    while (count_of(PROTO_KIND_FINISHED) == 0) {
+        answer();
+    }
+    ck_assert_uint_eq(only(PROTO_KIND_FINISHED)->body.finished.prompt_tokens, PROMPT);
+    while (plan_count > 0) {
+        answer();
+    }
+    submit_again(2, PROMPT - 2, 2);
+    answer();
+    const proto_tokens_t *given = &only(PROTO_KIND_TOKENS)->body.tokens;
+    ck_assert_uint_eq(given->token_indices.data[0], PROMPT - 2);
+    while (count_of(PROTO_KIND_FINISHED) == 0) {
+        answer();
+    }
+    const proto_finished_t *end = &only(PROTO_KIND_FINISHED)->body.finished;
+    ck_assert_uint_eq(end->reason, PROTO_FINISH_LENGTH);
+    ck_assert_uint_eq(end->prompt_tokens, 2);
+    ck_assert_uint_eq(end->cached_tokens,
+                      2); /* a whole page was found, of which these are prompt */
+    ck_assert_uint_eq(end->generated_tokens, PROMPT);
+    submit_again(3, PROMPT - 2, 1000);
+    end = &only(PROTO_KIND_FINISHED)->body.finished;
+    ck_assert_uint_eq(end->reason, PROTO_FINISH_REFUSED);
+    ck_assert_uint_eq(end->prompt_tokens, 2);
 }
 END_TEST
 
@@ -841,6 +896,7 @@ main(void)
     TCase *links = add_case(suite, "links");
     tcase_add_test(links, gateways_learn_what_can_be_served);
     tcase_add_test(links, an_executor_that_cannot_be_served_is_told_why);
+    tcase_add_test(links, a_request_that_began_elsewhere_counts_from_there);
     tcase_add_test(links, a_lost_executor_ends_its_requests_with_worker_lost);
     tcase_add_test(links, a_newer_executor_takes_over);
     tcase_add_test(links, a_gateway_that_leaves_takes_its_requests_along);
