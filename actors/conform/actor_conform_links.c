@@ -261,18 +261,17 @@ actor_conform_contact(conform_stage_t *self)
 }
 
 bool
-actor_conform_greet_raw(conform_stage_t *self, uint32_t index)
+actor_conform_greet_raw(conform_stage_t *self, uint32_t index, conform_rule_t rule)
 {
     conform_raw_t *raw = &self->raws[index];
-    uint64_t until_ns = self->now_ns + self->patience_ns;
-    while (!actor_conform_raw_hello(raw, PROTO_SCHEMA_VERSION_MIN, PROTO_SCHEMA_VERSION)) {
-        actor_conform_poll(self, 5000000); /* the socket is not connected yet */
-        if (self->now_ns > until_ns || self->is_aborted) {
-            return no_link(self, "gateway", self->options->gateway_endpoint);
-        }
-    }
+    (void)actor_conform_raw_hello(raw, PROTO_SCHEMA_VERSION_MIN, PROTO_SCHEMA_VERSION);
     if (!actor_conform_wait_raw(self, index, PROTO_KIND_INIT, self->patience_ns)) {
-        return no_link(self, "gateway", self->options->gateway_endpoint);
+        if (!self->is_aborted) {
+            actor_conform_broke(self->report, rule, NULL, "HELLO is answered with INIT",
+                                "no INIT for %s, epoch %" PRIu64, raw->name, raw->epoch);
+        }
+        self->is_aborted = true;
+        return false;
     }
     raw->heartbeat_ns = raw->body.init.heartbeat_ns;
     self->heartbeat_ns = raw->heartbeat_ns;

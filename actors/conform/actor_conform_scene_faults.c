@@ -298,7 +298,7 @@ die_silently(conform_stage_t *stage)
 {
     uint64_t epoch = ++stage->epoch;
     if (!actor_conform_open_raw(stage, 0, "conform-executor-z", epoch, 1) ||
-        !actor_conform_greet_raw(stage, 0)) {
+        !actor_conform_greet_raw(stage, 0, CONFORM_LINK_HANDSHAKE)) {
         return;
     }
     uint32_t figures[3] = {0, 16, 1};

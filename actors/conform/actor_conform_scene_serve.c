@@ -18,7 +18,7 @@ offer_useless(conform_stage_t *stage)
 {
     uint64_t epoch = ++stage->epoch;
     if (!actor_conform_open_raw(stage, 0, "conform-executor-x", epoch, 1) ||
-        !actor_conform_greet_raw(stage, 0)) {
+        !actor_conform_greet_raw(stage, 0, CONFORM_LINK_HANDSHAKE)) {
         return;
     }
     uint32_t zero = 0;

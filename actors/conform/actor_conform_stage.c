@@ -464,6 +464,9 @@ actor_conform_wait_raw(conform_stage_t *self, uint32_t index, proto_kind_t kind,
         if (self->now_ns >= end_ns) {
             return false;
         }
+        if (self->options->fail_fast && self->report->failed_count > 0) {
+            self->is_aborted = true;
+        }
         uint64_t wait_ns = end_ns - self->now_ns;
         actor_conform_poll(self, wait_ns < 2 * MS_NS ? wait_ns : 2 * MS_NS);
     }

@@ -68,8 +68,8 @@ bool actor_conform_open_raw(conform_stage_t *self, uint32_t index, const char *n
                             uint64_t attempt);
 /* HELLO on raw link 0, until anything comes; false if nobody is there: the run is over. */
 bool actor_conform_contact(conform_stage_t *self);
-/* HELLO to READY; false after it said why. */
-bool actor_conform_greet_raw(conform_stage_t *self, uint32_t index);
+/* HELLO to READY; without an answer `rule` is broken and the scene aborted. */
+bool actor_conform_greet_raw(conform_stage_t *self, uint32_t index, conform_rule_t rule);
 
 /* With BYE; the executor's requests may then end with worker_lost. */
 void actor_conform_close_gateway(conform_stage_t *self, uint32_t index);

@@ -74,6 +74,28 @@ FAULTS = {
     "no-timeout": "end.queue-timeout",
     "answers-again": "end.duplicate",
 }
+# The same for wrong_link.py: rules of the link.
+LINK_FAULTS = {
+    "role": "link.handshake",
+    "version": "link.version",
+    "silent": "link.not-open",
+    "no-epochs": "link.old-epoch",
+    "grudge": "link.bye",
+    "no-bye": "link.stop",
+    "no-beats": "link.heartbeat",
+    "patient": "link.silence",
+    "skips": "link.sequence",
+    "takes-twice": "link.duplicate",
+    "skips-gaps": "link.gap",
+    "no-nak": "link.nak",
+    "wrong-nak": "link.nak",
+    "fragile": "link.goes-on",
+    "unreadable": "link.readable",
+    "confused": "link.kind",
+}
+# Scenes that show a fault of the link, where the first one does not.
+LINK_SCENES = {"no-bye": "stop", "patient": "silence", "takes-twice": "numbers",
+               "skips-gaps": "numbers", "confused": "serve"}
 # They break nothing that is checked first: they only die.
 DEATHS = {"dies": "the scheduler"}
 
@@ -140,11 +162,15 @@ def test_wrong(folder):
                             check=True).stdout.split()
     if set(listed) != set(FAULTS) | set(DEATHS) | {"none"}:
         sys.exit(f"faults and table differ: {set(listed) ^ (set(FAULTS) | set(DEATHS))}")
-    names = [n for n in listed if n != "none"]
+    check_faults([n for n in listed if n != "none"], FAULTS, lambda n: one_fault(folder, n))
+
+
+def check_faults(names, table, run):
+    """Runs each wrong scheduler, two at a time; the rule of the table must be the first."""
     bad = []
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        for name, (report, code) in zip(names, pool.map(lambda n: one_fault(folder, n), names)):
-            wanted = FAULTS.get(name, "")
+        for name, (report, code) in zip(names, pool.map(run, names)):
+            wanted = table.get(name, "")
             fits = code == 1 and report["first_broken"] == wanted
             if name in DEATHS:
                 fits = fits and DEATHS[name] in report["ended_early"]
@@ -154,6 +180,16 @@ def test_wrong(folder):
                 bad.append(f"{name}: expected {wanted or 'a death'}\n{summary(report)}")
     if bad:
         sys.exit("\n".join(bad))
+
+
+def test_links(folder):
+    def one(name):
+        endpoint = f"ipc://{folder}/{name}"
+        script = os.path.join(SOURCE, "tests", "conform", "wrong", "wrong_link.py")
+        return conform(folder, "--endpoint", endpoint, "--fail-fast", "--scene",
+                       LINK_SCENES.get(name, "link"), "--exec",
+                       f"{python()} {script} {name} {endpoint}")
+    check_faults(LINK_FAULTS, LINK_FAULTS, one)
 
 
 def test_rules(_folder):
