@@ -518,6 +518,9 @@ deliver(node_t *self, node_actor_t *actor, const node_options_t *options)
         node_draw(self, 100) < options->damage_percent) {
         body.plan.width = 3; /* no executor was built for it */
     }
+    if (message.kind == PROTO_KIND_STEP_RESULT && node_draw(self, 1000) < options->fault_permille) {
+        body.step_result.step += 7; /* an executor that breaks the protocol is attached anew */
+    }
     give(self, actor, to_executor ? NODE_SCHEDULER : NODE_EXECUTOR, message.kind, message.request,
          &body);
     free_message(&message);
@@ -580,6 +583,7 @@ node_settle(node_t *self, const node_options_t *options)
 {
     node_options_t calm = *options;
     calm.damage_percent = 0;
+    calm.fault_permille = 0;
     uint32_t quiet = 0;
     for (uint32_t round = 0; quiet < 3; round++) {
         ck_assert_uint_lt(round, 100000);
@@ -646,6 +650,26 @@ node_drive(const node_actor_t *actor, void *core)
                                        .epoch = UINT64_MAX,
                                        .detail = proto_text("gone")}};
     drop(&nowhere, &other, ACTOR_PEER_LOCAL, PROTO_KIND_PEER_DOWN, &down);
+}
+
+void
+node_end(node_t *self, const node_options_t *options)
+{
+    proto_body_t drain = {0};
+    give(self, &self->scheduler, ACTOR_PEER_LOCAL, PROTO_KIND_DRAIN, 0, &drain);
+    give(self, &self->executor, ACTOR_PEER_LOCAL, PROTO_KIND_DRAIN, 0, &drain);
+    if (!options->alone) {
+        node_twin(self, &self->scheduler, options->redact);
+        node_twin(self, &self->executor, options->redact);
+    }
+    submit(self);
+    proto_body_t failed = {
+        .device_failed = {.status = STATUS_ERR_DEVICE, .detail = proto_text("it broke")}};
+    give(self, &self->executor, ACTOR_PEER_LOCAL, PROTO_KIND_DEVICE_FAILED, 0, &failed);
+    if (!options->alone) {
+        node_twin(self, &self->executor, options->redact);
+    }
+    relink(self);
 }
 
 /* ---- making ---------------------------------------------------------------------------------- */

@@ -91,6 +91,7 @@ typedef struct {
     bool sliding;            /* the device has a sliding group too */
     bool separate_gpu;       /* steps do not overlap */
     uint32_t damage_percent; /* of the plans that reach the executor damaged */
+    uint32_t fault_permille; /* of the results that reach the scheduler naming another step */
 } node_options_t;
 
 uint32_t node_draw(node_t *self, uint32_t below);
@@ -99,6 +100,8 @@ void node_open(node_t *self, uint64_t seed, const node_options_t *options);
 void node_close(node_t *self);
 /* One random event. */
 void node_step(node_t *self, const node_options_t *options);
+/* Both are told to drain, then the device fails: the states at the end of a life have snapshots. */
+void node_end(node_t *self, const node_options_t *options);
 /* No faults any more: until nothing is left to do; every request of a living gateway ends. */
 void node_settle(node_t *self, const node_options_t *options);
 

@@ -39,6 +39,7 @@ live_many(const char *name, const node_options_t *options, uint32_t count)
             node_step(&node, options);
         }
         node_settle(&node, options);
+        node_end(&node, options);
         restored += node.restored;
         refused += node.refused_plans;
         complaints += node.complaints;
@@ -58,7 +59,7 @@ END_TEST
 
 START_TEST(restored_cores_go_on_with_refused_plans)
 {
-    live_many("refusals", &(node_options_t){.damage_percent = 40}, 20);
+    live_many("refusals", &(node_options_t){.damage_percent = 40, .fault_permille = 20}, 20);
 }
 END_TEST
 
