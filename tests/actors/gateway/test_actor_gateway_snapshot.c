@@ -331,8 +331,8 @@ START_TEST(every_truncation_is_refused)
 {
     driver_t driver = {.state = 5};
     world_teardown();
-    world_setup_with((actor_gateway_core_options_t){.choice_count_max = 20,
-                                                    .history_size_bytes = 64 * 1024});
+    world_setup_with(
+        (actor_gateway_core_options_t){.choice_count_max = 20, .history_size_bytes = 64 * 1024});
     fill_core(&driver, 20);
     snapshot_t snapshot = take_snapshot(core);
     size_t whole = snapshot.state.size_bytes;
