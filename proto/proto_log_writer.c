@@ -37,6 +37,7 @@ struct proto_log_writer {
     uint32_t next_segment_index;
     uint64_t segment_begin_ns; /* caller's time at its first record */
     uint64_t file_size_bytes;  /* whole records; what lies beyond is cut off */
+    uint64_t synced_size_bytes;
     uint64_t last_sequence;    /* of what is in the file or waits; SEQUENCE_ANY = nothing yet */
     uint64_t filed_sequence;   /* of what is in the file */
     bool has_failed;           /* since the last DROP: it says so */
@@ -287,6 +288,7 @@ open_segment(proto_log_writer_t *self, uint64_t first_sequence, uint64_t now_ns)
         return status;
     }
     self->segment_begin_ns = now_ns;
+    self->synced_size_bytes = 0;
     self->counts.segments++;
     if (!self->no_index) {
         proto_log_sidecar_open(&self->sidecar, self->directory_fd, name, self->header.segment_id);
@@ -487,10 +489,15 @@ proto_status_t
 proto_log_writer_sync(proto_log_writer_t *self)
 {
     proto_status_t status = proto_log_writer_flush(self);
-    if (status == STATUS_OK && self->fd >= 0 && fdatasync(self->fd) != 0) {
-        status = failed(self);
+    if (status != STATUS_OK || self->fd < 0 || self->synced_size_bytes == self->file_size_bytes) {
+        return status;
     }
-    return status;
+    bool is_new = self->synced_size_bytes == 0; /* then its name must be kept too */
+    if (fdatasync(self->fd) != 0 || (is_new && fsync(self->directory_fd) != 0)) {
+        return failed(self);
+    }
+    self->synced_size_bytes = self->file_size_bytes;
+    return STATUS_OK;
 }
 
 void
