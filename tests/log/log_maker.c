@@ -149,13 +149,20 @@ id_of(const world_t *world, uint32_t number)
     return world->options->request_base + number;
 }
 
+/* Slots go round: a request's is free again long before. */
+static uint32_t
+slot_of(uint32_t number)
+{
+    return (number - 1) % PROTO_ROWS_MAX + 1;
+}
+
 /* HTTP_REQUEST, SUBMIT, ADMIT. */
 static void
 begin_request(world_t *world, uint32_t number)
 {
     int32_t tokens[MAKER_PROMPT_LEN];
     for (int32_t i = 0; i < MAKER_PROMPT_LEN; i++) {
-        tokens[i] = MAKER_TOKEN_BASE + 1000 * (int32_t)number + i;
+        tokens[i] = MAKER_TOKEN_BASE + 1000 * (int32_t)(number % 1000) + i;
     }
     proto_column_i32_t prompt = {tokens, MAKER_PROMPT_LEN};
     proto_body_t body = {.http_request = {.exchange = 100 + number,
@@ -167,12 +174,12 @@ begin_request(world_t *world, uint32_t number)
                                      .generation_max = MAKER_ANSWER_LEN,
                                      .tokens = prompt}};
     send(world, GATEWAY, SCHEDULER, PROTO_KIND_SUBMIT, id_of(world, number), &body);
-    body = (proto_body_t){.admit = {.slot = number,
+    body = (proto_body_t){.admit = {.slot = slot_of(number),
                                     .prompt_length = MAKER_PROMPT_LEN,
                                     .length_max = MAKER_PROMPT_LEN + MAKER_ANSWER_LEN,
                                     .tokens = prompt}};
     send(world, SCHEDULER, EXECUTOR, PROTO_KIND_ADMIT, id_of(world, number), &body);
-    body = (proto_body_t){.slot_setup = {.slot = number, .tokens = prompt}};
+    body = (proto_body_t){.slot_setup = {.slot = slot_of(number), .tokens = prompt}};
     (void)emit(world, EXECUTOR, 0, PROTO_KIND_SLOT_SETUP, id_of(world, number), &body);
 }
 
@@ -180,7 +187,7 @@ begin_request(world_t *world, uint32_t number)
 static void
 step_request(world_t *world, uint32_t number, uint32_t index)
 {
-    uint32_t slot = number, zero = 0, five = MAKER_PROMPT_LEN, block = 40 + number;
+    uint32_t slot = slot_of(number), zero = 0, five = MAKER_PROMPT_LEN, block = 40 + slot;
     uint32_t count = 1;
     uint8_t one = 1, group = 0;
     world->step++;
@@ -202,7 +209,7 @@ step_request(world_t *world, uint32_t number, uint32_t index)
     body = (proto_body_t){.step_launch = {.step = world->step, .width = 1}};
     (void)emit(world, EXECUTOR, 0, PROTO_KIND_STEP_LAUNCH, 0, &body);
     world->now_ns += 400000;
-    int32_t token = MAKER_ANSWER_BASE + 1000 * (int32_t)number + (int32_t)index;
+    int32_t token = MAKER_ANSWER_BASE + 1000 * (int32_t)(number % 1000) + (int32_t)index;
     proto_column_i32_t tokens = {&token, 1};
     proto_column_u8_t counts = {&one, 1};
     body = (proto_body_t){.step_done = {.step = world->step,
@@ -247,14 +254,15 @@ end_request(world_t *world, uint32_t number)
                                        .prompt_tokens = MAKER_PROMPT_LEN,
                                        .generated_tokens = MAKER_ANSWER_LEN}};
     (void)emit(world, GATEWAY, 0, PROTO_KIND_HTTP_END, id_of(world, number), &body);
-    uint32_t slot = number;
+    uint32_t slot = slot_of(number);
     world->step++;
     body = (proto_body_t){.plan = {.step = world->step,
                                    .base_step = world->step - 1,
                                    .width = 1,
                                    .release_slots = {&slot, 1}}};
     send(world, SCHEDULER, EXECUTOR, PROTO_KIND_PLAN, 0, &body);
-    body = (proto_body_t){.load = {.running = 1, .blocks_total = 100, .blocks_free = 90 - number}};
+    body = (proto_body_t){
+        .load = {.running = 1, .blocks_total = 100, .blocks_free = 90 - number % 90}};
     send(world, SCHEDULER, GATEWAY, PROTO_KIND_LOAD, 0, &body);
     body = (proto_body_t){.timer = {.deadline_ns = world->now_ns}};
     give(world, SCHEDULER, 0, PROTO_KIND_TIMER, 0, 0, &body);

@@ -6,7 +6,7 @@
 #include "proto_log.h"
 
 enum {
-    MAKER_TOKEN_BASE = 1000000, /* prompt token i of request r is BASE + 1000 * r + i */
+    MAKER_TOKEN_BASE = 1000000, /* prompt token i of request r is BASE + 1000 * (r % 1000) + i */
     MAKER_ANSWER_BASE = 2000000,
     MAKER_PROMPT_LEN = 5,
     MAKER_ANSWER_LEN = 3,
