@@ -93,11 +93,17 @@ cli_log_exit_code(proto_status_t status)
 }
 
 int
-cli_log_fail(const char *command, proto_status_t status, const char *detail)
+cli_log_fail(const char *command, proto_status_t status, const char *why)
 {
-    bool has_detail = detail != NULL && detail[0] != '\0';
-    fprintf(stderr, "onepath log %s: %s%s%s\n", command, has_detail ? detail : "",
-            has_detail ? ": " : "", proto_status_text(status));
+    bool has_reason = why != NULL && why[0] != '\0';
+    fprintf(stderr, "onepath log %s: %s\n", command, has_reason ? why : proto_status_text(status));
+    return cli_log_exit_code(status);
+}
+
+int
+cli_log_fail_path(const char *command, proto_status_t status, const char *path)
+{
+    fprintf(stderr, "onepath log %s: %s: %s\n", command, path, proto_status_text(status));
     return cli_log_exit_code(status);
 }
 
@@ -201,7 +207,7 @@ cli_log_close_output(const char *command, const char *path, FILE *file, int exit
         is_bad = true;
     }
     if (is_bad && exit_code <= CLI_EXIT_FOUND) {
-        exit_code = cli_log_fail(command, STATUS_ERR_IO, path);
+        exit_code = cli_log_fail_path(command, STATUS_ERR_IO, path);
     }
     if (exit_code > CLI_EXIT_FOUND && file != stdout) {
         (void)unlink(path); /* half a file would pass for a whole one */

@@ -46,8 +46,11 @@ int cli_log_exit_code(proto_status_t status);
 log_set_t *cli_log_open(const char *command, const cli_words_t *words, uint32_t begin, uint32_t end,
                         const log_set_options_t *options, int *exit_code);
 
-/* Says on stderr what failed; the exit code for it.  `detail` may be NULL or "". */
-int cli_log_fail(const char *command, proto_status_t status, const char *detail);
+/* Says on stderr what failed; the exit code for it.  `why` is a whole sentence; NULL or "": the
+ * status speaks for itself. */
+int cli_log_fail(const char *command, proto_status_t status, const char *why);
+/* The same of a file. */
+int cli_log_fail_path(const char *command, proto_status_t status, const char *path);
 
 /* A request's id, which needs 64 bits without a sign.  False after an error was printed. */
 bool cli_log_parse_request(const char *command, const char *text, uint64_t *out);

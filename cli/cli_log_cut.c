@@ -216,8 +216,14 @@ cli_log_slice(int argc, char **argv)
     proto_status_t status = log_slice(job.set, request, job.out, &counts);
     if (status == STATUS_OK) {
         print_slice(&counts);
-    } else if (status == STATUS_ERR_NOT_FOUND) {
-        fprintf(stderr, "onepath log slice: no message names request %" PRIu64 "\n", request);
     }
-    return close_job(&job, status);
+    if (status != STATUS_ERR_NOT_FOUND) {
+        return close_job(&job, status);
+    }
+    char why[80];
+    (void)snprintf(why, sizeof why, "no message names request %" PRIu64, request);
+    job.exit_code = cli_log_fail("slice", status, why);
+    log_out_close(&job.out);
+    log_set_close(&job.set);
+    return job.exit_code;
 }

@@ -109,7 +109,7 @@ draw(log_set_t *set, log_trace_form_t form, const char *path)
         status = log_trace_write(set, form, file, &counts);
     }
     if (status != STATUS_OK) {
-        exit_code = cli_log_fail("timeline", status, path);
+        exit_code = cli_log_fail_path("timeline", status, path);
     }
     exit_code = cli_log_close_output("timeline", path, file, exit_code);
     if (exit_code == CLI_EXIT_OK) {
@@ -231,7 +231,7 @@ cli_log_export(int argc, char **argv)
         log_export_counts_t counts;
         proto_status_t status = log_export_write(set, &what, file, &counts);
         exit_code = status == STATUS_OK ? cli_log_report_damage("export", set)
-                                        : cli_log_fail("export", status, path);
+                                        : cli_log_fail_path("export", status, path);
         exit_code = cli_log_close_output("export", path, file, exit_code);
     }
     log_set_close(&set);
