@@ -1,15 +1,18 @@
 """The C library as somebody else would use it: install, build the example with pkg-config, run it
 as the scheduler of a real node, replay its log."""
 import glob
+import io
 import os
+import random
 import shutil
 import subprocess
 import sys
 import tempfile
 
 SOURCE = os.environ.get("ONEPATH_SOURCE") or os.path.join(os.path.dirname(__file__), "..", "..")
-sys.path.insert(0, os.path.join(SOURCE, "tests", "process"))
+sys.path[:0] = [os.path.join(SOURCE, "tests", "process"), os.path.join(SOURCE, "examples", "python")]
 
+from onepath_scheduler import records  # noqa: E402
 from system import Failure, System, binary, check, main, wait_for  # noqa: E402
 
 SMALL = ("--null-device", "--max-model-len", "1024", "--max-num-seqs", "8")
@@ -98,6 +101,49 @@ def the_installed_library_runs_a_scheduler_of_ones_own():
                               capture_output=True, text=True, timeout=120)
         sys.stdout.write(done.stdout[-1500:])
         check(done.returncode == 0, f"its own log does not replay: {done.stdout[-2000:]}{done.stderr[-2000:]}")
+        with open(segment, "rb") as file:
+            survives_hostile_records(program, file.read()[4096:])
+
+
+def survives_hostile_records(program, stream):
+    """Cut and damaged streams, and damaged messages in whole records: refused with a sentence or
+    answered, never a crash."""
+    seed = int(os.environ.get("SEED") or random.SystemRandom().randrange(1 << 32))
+    print(f"hostile records: seed {seed}", flush=True)
+    rng = random.Random(seed)
+    streams = [b"", bytes(64), rng.randbytes(4096), stream[:1], stream[1:]]
+    for _ in range(30):
+        streams.append(stream[:rng.randrange(len(stream))])
+        streams.append(damaged(rng, stream[:rng.randrange(200, 20000)]))
+    file, parsed = io.BytesIO(stream), []
+    while (record := records.read_record(file)) is not None:
+        parsed.append(record)
+    inputs = [r for r in parsed if r.kind in (records.IN, records.TIMER)]
+    for _ in range(150):
+        chosen = [(r, list(r.parts)) for r in inputs[:rng.randrange(4, len(inputs))]]
+        raw = b""
+        for record, parts in chosen:
+            if rng.random() < 0.02:
+                at = len(parts) - 1 if rng.random() < 0.8 else 0  # mostly the columns
+                record = records.Record(record.kind, record.channel, record.sequence, record.time_ns, list(parts))
+                record.parts[at] = damaged(rng, parts[at])
+            raw += record.encode() * (2 if rng.random() < 0.05 else 1)
+        streams.append(raw)
+    answered = 0
+    for raw in streams:
+        done = subprocess.run([program], input=raw, capture_output=True, timeout=60,
+                              env={**os.environ, "ONEPATH_REPLAY": "1"})
+        check(done.returncode in (0, 78), f"{len(raw)} bytes gave {done.returncode}: {done.stderr[-2000:]}")
+        check(done.returncode == 0 or b"replay: record" in done.stderr, f"no sentence: {done.stderr[-500:]}")
+        answered += done.returncode == 0
+    check(answered > 10, f"only {answered} of {len(streams)} streams were answered to their end")
+
+
+def damaged(rng, raw):
+    raw = bytearray(raw)
+    for _ in range(rng.randrange(1, 4) if raw else 0):
+        raw[rng.randrange(len(raw))] ^= 1 << rng.randrange(8)
+    return bytes(raw)
 
 
 if __name__ == "__main__":

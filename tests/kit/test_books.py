@@ -535,6 +535,62 @@ class Chaos(unittest.TestCase):
                 self.one(seed)
 
 
+class Hostile(unittest.TestCase):
+    """Peers that send anything that decodes: answered or ignored, never an exception."""
+
+    KINDS = (codec.Submit, codec.Finish, codec.ExecutorInfo, codec.StepResult, codec.PlanRefused, codec.Nak,
+             codec.PeerUp, codec.PeerDown, codec.Timer, codec.Drain, codec.Plan, codec.ModelInfo)
+
+    def value(self, rng, kind, limit):
+        numbers = (0, 1, 2, 3, rng.randrange(9), rng.randrange(300))
+        if kind in ("u32", "u64"):
+            return min(limit, rng.choice((*numbers, limit if limit < 1 << 16 else 70000)))
+        if kind == "i64":
+            return rng.randrange(-200, 200)
+        if kind == "bool":
+            return rng.random() < 0.5
+        if kind in ("str", "bin"):
+            return ("x" if kind == "str" else b"x") * min(limit, rng.choice((0, 1, 32)))
+        entries = [rng.choice((0, 1, 2, rng.randrange(9))) for _ in range(rng.randrange(5))]
+        return [float(e) for e in entries] if kind == "col_f32" else entries
+
+    def test_anything_that_decodes(self):
+        for seed in range(SEED, SEED + 40):
+            with self.subTest(seed=seed):
+                self.one(random.Random(seed))
+
+    def one(self, rng):
+        core, now = Scheduler(), 1_000_000_000
+
+        def give(peer, message):
+            for _, answer in core.on_input(now, peer, recode(message)):
+                recode(answer)
+            core.deadline_ns()
+            core.digest()
+        give(0, codec.PeerUp(peer=1, role=ROLE.EXECUTOR, name="e", epoch=1))
+        give(0, codec.PeerUp(peer=2, role=ROLE.GATEWAY, name="g", epoch=1))
+        give(1, make_info())
+        for _ in range(400):
+            now += rng.randrange(1000)
+            if rng.random() < 0.2:
+                tokens = [1] * rng.randrange(1, 40)
+                give(2, codec.Submit(request=rng.randrange(1, 60), prompt_length=len(tokens), tokens=tokens,
+                                     generation_max=rng.randrange(1, 30)))
+                continue
+            cls = rng.choice(self.KINDS)
+            fields = {name: self.value(rng, kind, limit) for name, kind, limit, *_ in cls.FIELDS}
+            if rng.random() < 0.5 and core.flights and "step" in fields:
+                fields["step"] = core.flights[0].step
+            local = cls in (codec.PeerUp, codec.PeerDown, codec.Timer, codec.Drain)
+            message = cls(**fields)
+            message.request = rng.choice((0, 1, rng.randrange(60)))
+            body, blob = codec.encode(message)
+            message = codec.decode(cls.KIND, body, blob)
+            message.request = rng.choice((0, 1, rng.randrange(60)))
+            for _, answer in core.on_input(now, 0 if local else rng.randrange(1, 5), message):
+                recode(answer)
+
+
 if __name__ == "__main__":
     print(f"seed {SEED}; SEED={SEED} SEEDS=1 repeats one of {SEEDS}")
     unittest.main()
