@@ -66,12 +66,13 @@ typedef struct {
     uint32_t sampling_size;
 
     /* The gateway's view. */
-    uint32_t next_index;   /* of the token that must come next */
-    uint32_t submit_count; /* SUBMITs of it */
-    uint32_t end_count;    /* FINISHEDs of it */
-    bool is_short;         /* FINISHED counted tokens that had not come */
-    bool is_finishing;     /* FINISH was sent */
-    uint32_t finish_index; /* of the first FINISH */
+    uint32_t next_index;    /* of the token that must come next */
+    uint32_t submit_count;  /* SUBMITs of it */
+    uint32_t end_count;     /* FINISHEDs of it */
+    bool is_short;          /* FINISHED counted tokens that had not come */
+    bool is_finishing;      /* FINISH was sent */
+    bool is_finished_twice; /* FINISH was sent again, or after its end */
+    uint32_t finish_index;  /* of the first FINISH */
     uint32_t finish_reason;
     uint32_t excuses;
     uint64_t submit_ns;

@@ -327,8 +327,9 @@ check_counts(conform_gateway_t *self, const actor_input_t *input, conform_reques
     if (end->generated_tokens != counted) {
         (void)snprintf(expected, sizeof expected, "generated_tokens %u, as came in TOKENS",
                        counted);
-        actor_conform_broke(self->report, CONFORM_END_COUNTS, &where, expected,
-                            "generated_tokens %u", end->generated_tokens);
+        actor_conform_broke(self->report,
+                            ask->emitted > 0 ? CONFORM_END_RESUME : CONFORM_END_COUNTS, &where,
+                            expected, "generated_tokens %u", end->generated_tokens);
         return;
     }
     actor_conform_held(self->report, CONFORM_END_COUNTS);
@@ -387,10 +388,11 @@ on_finished(conform_gateway_t *self, const actor_input_t *input)
     }
     actor_conform_held(self->report, CONFORM_END_OWNER);
     if (request->end_count++ > 0) {
-        actor_conform_broke(self->report,
-                            request->submit_count > 1 ? CONFORM_END_DUPLICATE : CONFORM_END_ONCE,
-                            &where, "one FINISHED", "FINISHED number %u: reason %u after reason %u",
-                            request->end_count, end->reason, request->end_reason);
+        conform_rule_t rule = request->submit_count > 1 ? CONFORM_END_DUPLICATE : CONFORM_END_ONCE;
+        rule = request->is_finished_twice ? CONFORM_END_CANCEL_TWICE : rule;
+        actor_conform_broke(self->report, rule, &where, "one FINISHED",
+                            "FINISHED number %u: reason %u after reason %u", request->end_count,
+                            end->reason, request->end_reason);
         return;
     }
     actor_conform_held(self->report, CONFORM_END_ONCE);
@@ -535,6 +537,7 @@ void
 actor_conform_finish(conform_gateway_t *self, conform_request_t *request, uint32_t token_index,
                      proto_finish_reason_t reason)
 {
+    request->is_finished_twice = request->is_finishing || request->end_count > 0;
     if (!request->is_finishing) {
         request->is_finishing = true;
         request->finish_index = token_index;

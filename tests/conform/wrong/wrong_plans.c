@@ -352,3 +352,140 @@ wrong_note_time(wrong_t *self, const actor_input_t *input, proto_body_t *body,
     self->tokens_request = input->now_ns;
     return true;
 }
+
+/* ---- twice, too early, of others ------------------------------------------------------------- */
+
+bool
+wrong_admit_again(wrong_t *self, wrong_message_t *message, actor_outbox_t *outbox)
+{
+    if (message->kind == PROTO_KIND_ADMIT && ++self->count == 3) {
+        wrong_message_t copy = *message;
+        copy.body.admit.slot = message->body.admit.slot == 4 ? 3 : 4;
+        wrong_send(outbox, message);
+        wrong_send(outbox, &copy);
+        return false;
+    }
+    return true;
+}
+
+/* Instead of a decode row, an extend of what is not known yet. */
+bool
+wrong_extends_early(wrong_t *self, wrong_message_t *message, actor_outbox_t *outbox)
+{
+    (void)outbox;
+    proto_plan_t *plan = &message->body.plan;
+    if (is_plan(message) && plan->extend_slots.count == 0 && plan->decode_slots.count == 1) {
+        plan->extend_slots = own_u32(self, 0, plan->decode_slots);
+        self->u32[1][0] = 1;
+        self->u32[2][0] = 1;
+        self->u8[0][0] = 1;
+        plan->extend_begins = (proto_column_u32_t){self->u32[1], 1};
+        plan->extend_lengths = (proto_column_u32_t){self->u32[2], 1};
+        plan->extend_samples = (proto_column_u8_t){self->u8[0], 1};
+        plan->decode_slots.count = 0;
+    }
+    return true;
+}
+
+/* The block of another request that runs, where this one will write later. */
+static uint32_t
+block_of_another(const wrong_t *self, uint32_t slot)
+{
+    for (uint32_t other = 1; other < 64; other++) {
+        if (other != slot && self->seen[other] != 0) {
+            return (uint32_t)self->seen[other];
+        }
+    }
+    return 0;
+}
+
+bool
+wrong_borrows_block(wrong_t *self, wrong_message_t *message, actor_outbox_t *outbox)
+{
+    (void)outbox;
+    proto_plan_t *plan = &message->body.plan;
+    if (!is_plan(message)) {
+        return true;
+    }
+    for (uint32_t i = 0; i < plan->release_slots.count; i++) {
+        self->seen[plan->release_slots.data[i] & 63] = 0;
+    }
+    if (plan->patch_slots.count != 1 || plan->extend_slots.count != 1 ||
+        plan->extend_slots.data[0] != plan->patch_slots.data[0]) {
+        return true;
+    }
+    uint32_t slot = plan->patch_slots.data[0] & 63;
+    uint32_t column = plan->patch_columns.data[0] + plan->patch_counts.data[0] - 1;
+    uint32_t end = plan->extend_begins.data[0] + plan->extend_lengths.data[0];
+    uint32_t block = block_of_another(self, slot);
+    plan->patch_blocks = own_u32(self, 0, plan->patch_blocks);
+    uint32_t *last = &self->u32[0][plan->patch_blocks.count - 1];
+    self->seen[slot] = self->u32[0][0];
+    if (block != 0 && column * 16 >= end) {
+        *last = block;
+    }
+    return true;
+}
+
+/* ---- noise ----------------------------------------------------------------------------------- */
+
+static uint32_t
+draw(wrong_t *self)
+{
+    self->last = self->last * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(self->last >> 33);
+}
+
+static void
+spoil(wrong_t *self, uint32_t room, proto_column_u32_t *column)
+{
+    if (column->count == 0 || column->count >= WRONG_COLUMN_MAX) {
+        return;
+    }
+    *column = own_u32(self, room, *column);
+    uint32_t value = draw(self);
+    self->u32[room][draw(self) % column->count] = value % 3 == 0 ? value : value % 70;
+    column->count -= value % 5 == 0 ? 1 : 0;
+}
+
+/* Now and then a number of a plan is any number. */
+static void
+add_noise(wrong_t *self, wrong_message_t *message)
+{
+    proto_plan_t *plan = &message->body.plan;
+    proto_column_u32_t *columns[] = {
+        &plan->release_slots, &plan->patch_slots,    &plan->patch_columns,
+        &plan->patch_counts,  &plan->patch_blocks,   &plan->extend_begins,
+        &plan->extend_slots,  &plan->extend_lengths, &plan->decode_slots,
+    };
+    if (message->kind == PROTO_KIND_ADMIT && draw(self) % 8 == 0) {
+        message->body.admit.slot = draw(self) % 9;
+    } else if (message->kind == PROTO_KIND_FINISHED && draw(self) % 8 == 0) {
+        message->body.finished.reason = draw(self) % 7;
+    } else if (is_plan(message) && draw(self) % 4 == 0) {
+        spoil(self, 0, columns[draw(self) % (sizeof columns / sizeof columns[0])]);
+    } else if (is_plan(message) && draw(self) % 16 == 0) {
+        plan->step += draw(self) % 3;
+        plan->base_step = draw(self) % 100;
+    }
+}
+
+bool
+wrong_noise(wrong_t *self, wrong_message_t *message, actor_outbox_t *outbox)
+{
+    (void)outbox;
+    add_noise(self, message);
+    return true;
+}
+
+/* The same from another seed, and some messages come twice or never. */
+bool
+wrong_more_noise(wrong_t *self, wrong_message_t *message, actor_outbox_t *outbox)
+{
+    self->last += self->count++ == 0 ? 77 : 0;
+    add_noise(self, message);
+    if (draw(self) % 32 == 0) {
+        wrong_send(outbox, message);
+    }
+    return draw(self) % 32 != 0;
+}
