@@ -19,13 +19,15 @@ set(CMAKE_C_FLAGS_DEBUG "-O0 -g3")
 
 add_compile_definitions(_GNU_SOURCE _FILE_OFFSET_BITS=64)
 add_compile_definitions($<$<CONFIG:Debug>:ONEPATH_DEBUG=1>)
-add_compile_options(
+set(onepath_c_options
     -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wstrict-prototypes -Wmissing-prototypes
     -Wswitch-enum -Wvla -Werror -fno-strict-aliasing -fno-common -fstack-protector-strong)
-add_compile_options($<$<CONFIG:Release>:-D_FORTIFY_SOURCE=2>)
+# nvcc has a vocabulary of its own.
+add_compile_options("$<$<COMPILE_LANGUAGE:C>:${onepath_c_options}>")
+add_compile_options($<$<AND:$<COMPILE_LANGUAGE:C>,$<CONFIG:Release>>:-D_FORTIFY_SOURCE=2>)
 # A float result may depend on the order of operations, never on the compiler's mood: contraction
 # to FMA is written out where it is wanted, so that the reference and the kernels stay comparable.
-add_compile_options(-ffp-contract=off)
+add_compile_options($<$<COMPILE_LANGUAGE:C>:-ffp-contract=off>)
 add_link_options(-Wl,-z,relro,-z,now)
 
 if(ONEPATH_SANITIZE STREQUAL "address")
@@ -57,6 +59,16 @@ if(ONEPATH_CCACHE)
     set(CMAKE_C_COMPILER_LAUNCHER "${ONEPATH_CCACHE}")
 endif()
 
-if(NOT ONEPATH_CUDA)
+if(ONEPATH_CUDA)
+    # wgmma and bulk copies need the architecture's own instructions.
+    if(NOT CMAKE_CUDA_ARCHITECTURES)
+        set(CMAKE_CUDA_ARCHITECTURES 90a-real)
+    endif()
+    if(NOT CMAKE_CUDA_COMPILER AND EXISTS /usr/local/cuda/bin/nvcc)
+        set(CMAKE_CUDA_COMPILER /usr/local/cuda/bin/nvcc)
+    endif()
+    enable_language(CUDA)
+    set(CMAKE_CUDA_STANDARD 17)
+else()
     message(STATUS "Onepath: CPU only (ONEPATH_CUDA is off)")
 endif()
