@@ -155,6 +155,16 @@ class Runner:
 
     def run(self):
         """Until SIGTERM or SIGINT and everything begun has ended.  Returns the exit code."""
+        try:
+            self._run()
+            return 0
+        finally:
+            # Also after an exception of the core: then its last input is in the log, and replay
+            # comes to the same place.
+            if self.log_file is not None:
+                self.log_file.close()
+
+    def _run(self):
         gc.collect()
         gc.freeze()  # what exists now lives as long as the process
         draining_until_ns, probes = None, []
@@ -180,9 +190,6 @@ class Runner:
             self._wait(probes, draining_until_ns)
         self.links.goodbye("the scheduler ends")
         self.socket.close()
-        if self.log_file is not None:
-            self.log_file.close()
-        return 0
 
     def _receive_batch(self):
         for _ in range(BATCH):
@@ -218,10 +225,10 @@ def replay(core, source, sink):
             if record is None:
                 return 0
             if record.kind == records.TIMER:
-                message = codec.decode(codec.Timer.KIND, *record.parts[:1])
+                message = codec.decode(codec.Timer.KIND, record.parts[0])
             elif record.kind == records.IN:
                 _, kind, sender, sequence, request, _ = codec.decode_header(record.parts[0])
-                message = codec.decode(kind, *record.parts[1:3])
+                message = codec.decode(kind, record.parts[1], *record.parts[2:3])
                 message.request, message.sequence = request, sequence
                 if record.channel == 0:
                     epoch = sender  # of our own side: ours at the time
