@@ -149,11 +149,11 @@ id_of(const world_t *world, uint32_t number)
     return world->options->request_base + number;
 }
 
-/* Slots go round: a request's is free again long before. */
+/* Two slots, so that who does not see a release takes another request's steps for its own. */
 static uint32_t
 slot_of(uint32_t number)
 {
-    return (number - 1) % PROTO_ROWS_MAX + 1;
+    return (number - 1) % 2 + 1;
 }
 
 /* HTTP_REQUEST, SUBMIT, ADMIT. */

@@ -392,6 +392,69 @@ START_TEST(alignment_by_request_looks_past_the_order)
 }
 END_TEST
 
+/* A scheduler's log of TOKENS alone: rows [begin, end) in one message. */
+static void
+put_rows(proto_log_copy_t *copy, uint64_t sequence, const int32_t *tokens, uint32_t begin,
+         uint32_t end)
+{
+    static const uint64_t ids[] = {11, 12, 13};
+    static const uint32_t indices[] = {0, 0, 0};
+    static const uint8_t counts[] = {1, 2, 1}, starts[] = {0, 1, 3, 4};
+    static _Alignas(64) uint8_t blob[4096];
+    uint8_t head[PROTO_HEADER_SIZE_MAX], bytes[256];
+    size_t body_size, blob_size;
+    proto_header_t header = {.version = 1, .kind = PROTO_KIND_TOKENS, .cause = sequence};
+    proto_body_t body = {
+        .tokens = {.step = sequence,
+                   .requests = {ids + begin, end - begin},
+                   .token_indices = {indices + begin, end - begin},
+                   .token_counts = {counts + begin, end - begin},
+                   .tokens = {tokens + starts[begin], starts[end] - (uint32_t)starts[begin]}}};
+    ck_assert_int_eq(proto_body_encode(PROTO_KIND_TOKENS, &body, bytes, sizeof bytes, &body_size,
+                                       blob, sizeof blob, &blob_size),
+                     STATUS_OK);
+    proto_log_record_t record = {.kind = PROTO_LOG_OUT,
+                                 .sequence = sequence,
+                                 .part_count = 3,
+                                 .parts = {{head, proto_header_encode(&header, head)},
+                                           {bytes, body_size},
+                                           {blob, blob_size}}};
+    ck_assert_int_eq(proto_log_copy_append(copy, &record), STATUS_OK);
+}
+
+static void
+write_rows(const char *path, const int32_t tokens[4], bool together)
+{
+    proto_log_header_t header = {.version = PROTO_LOG_VERSION, .epoch = 1, .name = "scheduler"};
+    proto_log_copy_t *copy = NULL;
+    ck_assert_int_eq(proto_log_copy_open(path, &header, &copy, NULL), STATUS_OK);
+    if (together) {
+        put_rows(copy, 1, tokens, 0, 3);
+    } else {
+        put_rows(copy, 1, tokens, 0, 1);
+        put_rows(copy, 2, tokens, 1, 3);
+    }
+    ck_assert_int_eq(proto_log_copy_commit(&copy, NULL), STATUS_OK);
+}
+
+/* Who shared a step with whom is chance; what each request got is not. */
+START_TEST(rows_of_tokens_are_aligned_one_by_one)
+{
+    static const int32_t right[] = {70, 71, 72, 73}, wrong[] = {70, 71, 99, 73};
+    (void)snprintf(source, sizeof source, "%s/together.alog", folder);
+    (void)snprintf(target, sizeof target, "%s/apart.alog", folder);
+    write_rows(source, right, true);
+    write_rows(target, right, false);
+    log_diff_options_t aligned = {.align_requests = true, .show_private = true};
+    log_diff_result_t result = compare(aligned);
+    ck_assert_uint_eq(result.differences, 0);
+    ck_assert_uint_eq(result.compared, 3);
+    write_rows(target, wrong, false);
+    ck_assert_uint_eq(compare(aligned).differences, 1);
+    ck_assert_ptr_nonnull(strstr(printed, "tokens.tokens[1] is 72 in A, 99 in B"));
+}
+END_TEST
+
 START_TEST(a_log_that_ends_earlier_differs_there)
 {
     (void)maker_log_write(&options);
@@ -548,6 +611,7 @@ main(void)
     tcase_add_test(tests, runs_that_differ_in_ids_and_times_are_the_same);
     tcase_add_test(tests, the_first_message_that_differs_is_named_with_its_field);
     tcase_add_test(tests, alignment_by_request_looks_past_the_order);
+    tcase_add_test(tests, rows_of_tokens_are_aligned_one_by_one);
     tcase_add_test(tests, a_log_that_ends_earlier_differs_there);
     tcase_add_test(tests, stats_count_and_measure);
     tcase_add_test(tests, exports_have_a_line_or_message_for_each_record);
