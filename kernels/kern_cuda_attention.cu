@@ -136,6 +136,55 @@ part_index(const kern_cuda_attention_t &a, uint32_t request, uint32_t head, uint
     return ((size_t)request * a.q_heads + head) * splits + split;
 }
 
+/* Leaves the block's part of the softmax: [warp][row][dim] in shared memory, then the merge in the
+ * order of the warps. */
+__device__ __forceinline__ void
+leave_part(const kern_cuda_attention_t &a, const state_t &state, uint8_t *shared, float *maxima,
+           float *sums, float *values)
+{
+    int warp = threadIdx.x / 32;
+    int lane = threadIdx.x % 32;
+    uint32_t row = lane / 4;
+    uint32_t group = a.q_heads / a.kv_heads;
+    float *merged = reinterpret_cast<float *>(shared);
+    float *limits = merged + WARPS * KERN_CUDA_HEADS_PER_KV_MAX * DIM;
+    if (row < group) {
+#pragma unroll
+        for (int d = 0; d < DIM / 8; d++) {
+            float *to =
+                merged + (warp * KERN_CUDA_HEADS_PER_KV_MAX + row) * DIM + d * 8 + (lane % 4) * 2;
+            to[0] = state.out[d][0];
+            to[1] = state.out[d][1];
+        }
+        if (lane % 4 == 0) {
+            limits[(warp * KERN_CUDA_HEADS_PER_KV_MAX + row) * 2] = state.max;
+            limits[(warp * KERN_CUDA_HEADS_PER_KV_MAX + row) * 2 + 1] = state.sum;
+        }
+    }
+    __syncthreads();
+    uint32_t splits = gridDim.x;
+    for (uint32_t head = 0; head < group; head++) {
+        float max = -CUDART_INF_F;
+        for (int w = 0; w < WARPS; w++) {
+            max = fmaxf(max, limits[(w * KERN_CUDA_HEADS_PER_KV_MAX + head) * 2]);
+        }
+        float sum = 0.0f;
+        float value = 0.0f;
+        for (int w = 0; w < WARPS; w++) {
+            const float *limit = limits + (w * KERN_CUDA_HEADS_PER_KV_MAX + head) * 2;
+            float weight = exp2f(limit[0] - max);
+            sum += limit[1] * weight;
+            value += merged[(w * KERN_CUDA_HEADS_PER_KV_MAX + head) * DIM + threadIdx.x] * weight;
+        }
+        size_t part = part_index(a, blockIdx.z, blockIdx.y * group + head, blockIdx.x, splits);
+        values[part * DIM + threadIdx.x] = value;
+        if (threadIdx.x == 0) {
+            maxima[part] = max;
+            sums[part] = sum;
+        }
+    }
+}
+
 __global__ void __launch_bounds__(32 * WARPS)
     attention_kernel(kern_cuda_attention_t a, float *maxima, float *sums, float *values)
 {
@@ -197,44 +246,7 @@ __global__ void __launch_bounds__(32 * WARPS)
     }
     copy_wait<0>();
     __syncthreads();
-    /* [warp][row][dim], then the merge in the order of the warps. */
-    float *merged = reinterpret_cast<float *>(shared);
-    float *limits = merged + WARPS * KERN_CUDA_HEADS_PER_KV_MAX * DIM;
-    if (row < group) {
-#pragma unroll
-        for (int d = 0; d < DIM / 8; d++) {
-            float *to =
-                merged + (warp * KERN_CUDA_HEADS_PER_KV_MAX + row) * DIM + d * 8 + (lane % 4) * 2;
-            to[0] = state.out[d][0];
-            to[1] = state.out[d][1];
-        }
-        if (lane % 4 == 0) {
-            limits[(warp * KERN_CUDA_HEADS_PER_KV_MAX + row) * 2] = state.max;
-            limits[(warp * KERN_CUDA_HEADS_PER_KV_MAX + row) * 2 + 1] = state.sum;
-        }
-    }
-    __syncthreads();
-    uint32_t splits = gridDim.x;
-    for (uint32_t head = 0; head < group; head++) {
-        float max = -CUDART_INF_F;
-        for (int w = 0; w < WARPS; w++) {
-            max = fmaxf(max, limits[(w * KERN_CUDA_HEADS_PER_KV_MAX + head) * 2]);
-        }
-        float sum = 0.0f;
-        float value = 0.0f;
-        for (int w = 0; w < WARPS; w++) {
-            const float *limit = limits + (w * KERN_CUDA_HEADS_PER_KV_MAX + head) * 2;
-            float weight = exp2f(limit[0] - max);
-            sum += limit[1] * weight;
-            value += merged[(w * KERN_CUDA_HEADS_PER_KV_MAX + head) * DIM + threadIdx.x] * weight;
-        }
-        size_t part = part_index(a, request, kv_head * group + head, split, splits);
-        values[part * DIM + threadIdx.x] = value;
-        if (threadIdx.x == 0) {
-            maxima[part] = max;
-            sums[part] = sum;
-        }
-    }
+    leave_part(a, state, shared, maxima, sums, values);
 }
 
 /* A quarter of the splits for each 128 threads, then the quarters in order. */

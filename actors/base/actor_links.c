@@ -1,4 +1,5 @@
-/* actor_links.c - opening links and noticing who is still there. */
+/* actor_links.c - opening links and noticing who is still there.
+ * Long because each of the ways in which a peer can be gone is to be read beside the others. */
 #include "actor_links_private.h"
 
 #include <errno.h>

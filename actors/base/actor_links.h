@@ -6,7 +6,8 @@
  *
  * Handshake: HELLO (each 250 ms until answered) -> INIT or REFUSE -> READY.  A ROUTER (binder) has
  * many peers, a DEALER (connector) one.  A lost DEALER link is opened again with a new socket,
- * whose routing id name.epoch.attempt nobody has used before. */
+ * whose routing id name.epoch.attempt nobody has used before.
+ * Long because the state of links and peers stands beside what is done with it. */
 #ifndef ACTOR_LINKS_H
 #define ACTOR_LINKS_H
 

@@ -52,10 +52,13 @@ make_world(world_t *self, uint64_t *random)
     ck_assert_int_eq(file_vocab_init(&self->vocab, TOKENS_MAX, error), STATUS_OK);
     self->vocab.is_plain = true;
     for (uint32_t i = 0; i < TOKENS_MAX / 2; i++) {
-        char text[64] = "";
+        char text[64];
+        size_t size = 0;
         uint64_t length = 1 + support_random(random) % 4;
         for (uint64_t k = 0; k < length; k++) {
-            (void)strcat(text, LETTERS[support_random(random) % 5]);
+            const char *letter = LETTERS[support_random(random) % 5];
+            memcpy(text + size, letter, strlen(letter) + 1);
+            size += strlen(letter);
         }
         add_token(self, text, -(float)(support_random(random) % 20));
     }
