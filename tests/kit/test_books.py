@@ -16,7 +16,7 @@ sys.path.insert(0, os.path.join(SOURCE, "examples", "python"))
 from model_executor import VOCAB, Executor, token_after  # noqa: E402
 from onepath_scheduler import codec  # noqa: E402
 from onepath_scheduler.books import NEVER, Scheduler  # noqa: E402
-from onepath_scheduler.codec import FINISH, ROLE, ROW_FLAG, STATUS  # noqa: E402
+from onepath_scheduler.codec import FINISH, ROLE, ROW_FLAG  # noqa: E402
 from onepath_scheduler.pool import BlockPool  # noqa: E402
 
 SEED = int(os.environ.get("SEED") or random.SystemRandom().randrange(1 << 32))
