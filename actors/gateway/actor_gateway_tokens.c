@@ -72,6 +72,11 @@ take_row(actor_gateway_core_t *self, const actor_input_t *input, actor_outbox_t 
         self->ignored_count++;
         return;
     }
+    if (choice->stop_reason != PROTO_FINISH_NONE && row.token_index >= choice->stop_index) {
+        /* They were under way when the stop was sent: no hole, since none of them counts. */
+        self->progress_ns = input->now_ns;
+        return;
+    }
     if (row.token_index > choice->next_index) {
         char detail[96];
         (void)snprintf(detail, sizeof detail, "Tokens %u to %u of the answer were lost.",

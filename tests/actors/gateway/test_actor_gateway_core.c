@@ -126,6 +126,27 @@ START_TEST(a_stop_is_answered_once_whatever_the_order)
 }
 END_TEST
 
+/* Steps that ran when the stop was sent go on giving tokens: none of them counts, so none is
+ * missing either. */
+START_TEST(tokens_beyond_a_stop_leave_no_hole)
+{
+    proto_body_t body;
+    attach();
+    uint64_t request = submit(1, 0);
+    give_tokens(request, 0, 4);
+    give_stop(1, 0, 4, PROTO_FINISH_STOP);
+    for (uint32_t index = 4; index < 8; index++) {
+        give_tokens(request, index, 1);
+        ck_assert_uint_eq(actor_outbox_count(outbox), 0);
+    }
+    ck_assert_uint_eq(actor_gateway_core_state(core).gap_count, 0);
+    give_finished(request, PROTO_FINISH_STOP, 4);
+    emitted(0, PROTO_KIND_HTTP_END, &body);
+    ck_assert_uint_eq(body.http_end.reason, PROTO_FINISH_STOP);
+    ck_assert_uint_eq(body.http_end.generated_tokens, 4);
+}
+END_TEST
+
 START_TEST(a_finish_without_answer_ends_at_its_deadline)
 {
     proto_body_t body;
@@ -457,6 +478,7 @@ main(void)
     tcase_add_test(tcase, duplicates_are_dropped_and_overlaps_cut);
     tcase_add_test(tcase, a_gap_ends_the_choice_with_an_error);
     tcase_add_test(tcase, a_stop_is_answered_once_whatever_the_order);
+    tcase_add_test(tcase, tokens_beyond_a_stop_leave_no_hole);
     tcase_add_test(tcase, a_finish_without_answer_ends_at_its_deadline);
     tcase_add_test(tcase, a_clients_deadline_ends_its_request);
     tcase_add_test(tcase, a_scheduler_that_is_not_replaced_ends_everything);
