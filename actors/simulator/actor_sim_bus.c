@@ -523,9 +523,10 @@ actor_sim_on_tick(actor_sim_t *self, uint32_t index)
             if (side->actor != index) {
                 continue;
             }
-            if (side->state == ACTOR_SIM_SIDE_GREETED && silent_ns > GREETED_MS * ACTOR_SIM_MS) {
-                fail_side(self, connection, own);
-            } else if (side->state == ACTOR_SIM_SIDE_UP && silent_ns > ACTOR_SIM_SILENCE_NS) {
+            bool forgotten =
+                side->state == ACTOR_SIM_SIDE_GREETED && silent_ns > GREETED_MS * ACTOR_SIM_MS;
+            bool silent = side->state == ACTOR_SIM_SIDE_UP && silent_ns > ACTOR_SIM_SILENCE_NS;
+            if (forgotten || silent) {
                 fail_side(self, connection, own);
             } else if (side->state == ACTOR_SIM_SIDE_UP) {
                 proto_body_t body = {.heartbeat = {.progress = actor->input_sequence}};

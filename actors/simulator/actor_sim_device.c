@@ -129,7 +129,7 @@ proto_status_t
 actor_sim_device_new(const actor_sim_model_t *model, actor_sim_device_t **out_p)
 {
     require(model->slot_count <= ACTOR_SIM_SLOT_COUNT_MAX);
-    require(model->group_count <= ACTOR_SIM_GROUP_COUNT_MAX);
+    require(model->group_count >= 1 && model->group_count <= ACTOR_SIM_GROUP_COUNT_MAX);
     actor_sim_device_t *self = calloc(1, sizeof *self);
     if (self == NULL) {
         return STATUS_ERR_NO_MEMORY;
@@ -141,6 +141,7 @@ actor_sim_device_new(const actor_sim_model_t *model, actor_sim_device_t **out_p)
         self->column_count = columns > self->column_count ? columns : self->column_count;
         self->parent_cells = cells > self->parent_cells ? cells : self->parent_cells;
     }
+    require(self->parent_cells > 0 && model->parent_count > 0);
     size_t rows = (size_t)model->slot_count + 1;
     self->tables = calloc(rows * model->group_count * self->column_count, sizeof *self->tables);
     self->cells = calloc((size_t)model->parent_count * self->parent_cells, sizeof *self->cells);
