@@ -248,6 +248,12 @@ class Time(LinkCase):
         self.assertEqual(event[0], "down")
         self.assertIn("nothing heard", event[2])
 
+    def test_while_messages_wait_heartbeats_go_out_and_nobody_is_silent(self):
+        for _ in range(40):
+            self.now += 50 * MS
+            self.assertEqual(self.links.tick(self.now, is_drained=False), [])
+        self.assertGreaterEqual(len(self.wire.take()), 7)
+
     def test_after_we_stood_still_ourselves_peers_get_time(self):
         self.now += 60_000 * MS
         self.assertEqual(self.links.tick(self.now), [])

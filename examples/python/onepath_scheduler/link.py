@@ -270,14 +270,15 @@ class Links:
 
     # ---- time and ends ----------------------------------------------------------------------------
 
-    def tick(self, now_ns):
-        """Heartbeats and silence; call it when nothing is left to receive.  Returns events."""
+    def tick(self, now_ns, is_drained=True):
+        """Heartbeats and silence, which counts only when nothing is left to receive.  Returns
+        events."""
         self._forgive_silence(now_ns)
         for remote in list(self.by_number.values()):
             if not remote.is_up:
                 if now_ns - remote.heard_ns >= GREETED_NS:
                     self._drop(remote)
-            elif now_ns - remote.heard_ns >= self.silence_ns:
+            elif is_drained and now_ns - remote.heard_ns >= self.silence_ns:
                 self.fail(remote, f"nothing heard for {(now_ns - remote.heard_ns) // MS} ms")
             elif now_ns >= remote.heartbeat_next_ns:
                 self._beat(remote, now_ns)

@@ -195,10 +195,10 @@ class Runner:
         for _ in range(BATCH):
             frames = self.socket.receive()
             if frames is None:
-                # Silence counts only when nothing of the peers' is left unread.
                 self.handle(self.links.tick(self.tick()))
                 return
             self.handle(self.links.receive(self.tick(), frames))
+        self.handle(self.links.tick(self.tick(), is_drained=False))
 
     def _wait(self, probes, draining_until_ns):
         now_ns = self.tick()
