@@ -40,6 +40,7 @@ set_free(sched_pool_t *self)
             block->group = (uint8_t)g;
             block->parent = 1 + (child - 1) / group->packing;
         }
+        group->touched_end = 1;
         group->counts[SCHED_BLOCK_FREE] = (self->parent_count - 1) * group->packing;
     }
     for (uint32_t p = self->parent_count - 1; p > 0; p--) {
@@ -48,6 +49,7 @@ set_free(sched_pool_t *self)
         self->empty_head = p;
         self->empty_count++;
     }
+    self->pristine = 1;
 }
 
 proto_status_t
@@ -199,6 +201,13 @@ partial_remove(sched_pool_t *self, group_t *group, uint32_t index)
     }
 }
 
+/* Blocks before child `end` have a history now. */
+static void
+touch(group_t *group, uint32_t end)
+{
+    group->touched_end = end > group->touched_end ? end : group->touched_end;
+}
+
 /* ---- parents --------------------------------------------------------------------------------- */
 
 static void
@@ -236,6 +245,7 @@ take_slot(sched_pool_t *self, group_t *group, uint32_t group_index)
         parent = &self->parents[index];
         self->empty_head = parent->next;
         self->empty_count--;
+        self->pristine = index >= self->pristine ? index + 1 : self->pristine;
         parent->group = (uint8_t)group_index;
         parent->free_mask = group->packing == 64 ? UINT64_MAX : (UINT64_C(1) << group->packing) - 1;
         group->partial_free += group->packing - 1;
@@ -356,6 +366,7 @@ sched_pool_acquire(sched_pool_t *self, uint32_t group_index, sched_block_t *out)
     block_t *block = &self->blocks[index];
     block->holder_count = 1;
     block->generation++;
+    touch(group, index - group->base + 1);
     set_state(group, block, SCHED_BLOCK_OWNED);
     *out = (sched_block_t){index};
     return STATUS_OK;
@@ -464,10 +475,11 @@ sched_pool_mark_dirty(sched_pool_t *self, sched_block_t handle)
     self->blocks[handle.index].dirty = true;
     /* The memory is the parent's: under another group its bytes belong to other blocks. */
     for (uint32_t g = 0; g < self->group_count; g++) {
-        const group_t *group = &self->groups[g];
-        uint32_t first = group->base + 1 + (block->parent - 1) * group->packing;
+        group_t *group = &self->groups[g];
+        uint32_t first = 1 + (block->parent - 1) * group->packing;
+        touch(group, first + group->packing);
         for (uint32_t slot = 0; g != block->group && slot < group->packing; slot++) {
-            self->blocks[first + slot].dirty = true;
+            self->blocks[group->base + first + slot].dirty = true;
         }
     }
 }

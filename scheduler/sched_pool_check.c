@@ -48,6 +48,7 @@ audit_group(const sched_pool_t *self, uint32_t group_index, sched_audit_t *audit
             return;
         }
         counts[block->state]++;
+        sched_holds(audit, child < group->touched_end || !sched_block_is_touched(block));
         audit_block(self, group_index, block, audit);
     }
     uint32_t sum = 0;

@@ -43,6 +43,7 @@ typedef struct {
 typedef struct {
     uint32_t base;
     uint32_t packing;
+    uint32_t touched_end;     /* blocks from this number on never held or were to lose anything */
     uint32_t established_max; /* cached blocks that may stay in the upper tier */
     uint32_t partial_free;    /* free blocks in parents bound to this group */
     uint64_t partial_mask;    /* bit u: some parent has u used blocks and a free one */
@@ -52,12 +53,20 @@ typedef struct {
     uint32_t counts[SCHED_BLOCK_STATE_COUNT];
 } group_t;
 
+/* True if anything ever happened to it. */
+static inline bool
+sched_block_is_touched(const block_t *block)
+{
+    return block->state != SCHED_BLOCK_FREE || block->generation != 0 || block->dirty;
+}
+
 struct sched_pool {
     uint32_t parent_count;
     uint32_t group_count;
     uint32_t block_count;
     uint32_t empty_head;
     uint32_t empty_count;
+    uint32_t pristine; /* parents from here on were never taken: they end the list of empty ones */
     uint64_t evicted_count;
     uint64_t version;
     block_t *blocks;

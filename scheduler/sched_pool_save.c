@@ -34,13 +34,6 @@ is_indexed(const block_t *block)
     return block->state == SCHED_BLOCK_SHARED || block->state == SCHED_BLOCK_CACHED;
 }
 
-/* True if anything ever happened to it. */
-static bool
-is_touched(const block_t *block)
-{
-    return block->state != SCHED_BLOCK_FREE || block->generation != 0 || block->dirty;
-}
-
 /* ---- saving ---------------------------------------------------------------------------------- */
 
 static void
@@ -64,8 +57,8 @@ save_block(const sched_pool_t *self, const group_t *group, uint32_t child, proto
 static uint32_t
 run_end(const sched_pool_t *self, const group_t *group, uint32_t child, uint32_t end)
 {
-    bool touched = is_touched(&self->blocks[group->base + child]);
-    while (child < end && is_touched(&self->blocks[group->base + child]) == touched) {
+    bool touched = sched_block_is_touched(&self->blocks[group->base + child]);
+    while (child < end && sched_block_is_touched(&self->blocks[group->base + child]) == touched) {
         child++;
     }
     return child;
@@ -75,15 +68,15 @@ static void
 save_blocks(const sched_pool_t *self, uint32_t group_index, proto_pack_t *out)
 {
     const group_t *group = &self->groups[group_index];
-    uint32_t end = sched_pool_capacity(self, group_index) + 1;
+    uint32_t end = group->touched_end;
     uint32_t runs = 0;
     for (uint32_t at = 1; at < end; at = run_end(self, group, at, end)) {
-        runs += is_touched(&self->blocks[group->base + at]) ? 1 : 0;
+        runs += sched_block_is_touched(&self->blocks[group->base + at]) ? 1 : 0;
     }
     proto_pack_u32(out, runs);
     for (uint32_t at = 1; at < end;) {
         uint32_t next = run_end(self, group, at, end);
-        if (is_touched(&self->blocks[group->base + at])) {
+        if (sched_block_is_touched(&self->blocks[group->base + at])) {
             proto_pack_u32(out, at);
             proto_pack_u32(out, next - at);
             for (; at < next; at++) {
@@ -128,6 +121,9 @@ empty_run(const sched_pool_t *self, uint32_t at)
     uint32_t count = 1;
     while (self->parents[at].next == at + 1) {
         at++;
+        if (at >= self->pristine) {
+            return count + (self->parent_count - at); /* the rest follows in order */
+        }
         count++;
     }
     return count;
@@ -224,7 +220,7 @@ load_block(sched_pool_t *self, uint32_t group_index, uint32_t index, proto_unpac
     block->state = state;
     block->tier = (bits & BITS_TIER) != 0 ? TIER_ESTABLISHED : TIER_PROBATION;
     block->holder_count = is_held(block) ? proto_unpack_u32(in) : 0;
-    bool fits = is_touched(block) && is_held(block) == (block->holder_count > 0) &&
+    bool fits = sched_block_is_touched(block) && is_held(block) == (block->holder_count > 0) &&
                 (state != SCHED_BLOCK_OWNED || block->holder_count == 1) &&
                 (is_indexed(block) || block->tier == TIER_PROBATION) &&
                 (!is_indexed(block) || index_block(self, group_index, index, in)) &&
@@ -254,6 +250,7 @@ load_blocks(sched_pool_t *self, uint32_t group_index, proto_unpack_t *in)
             load_block(self, group_index, base + first + i, in);
         }
         before = first + count;
+        self->groups[group_index].touched_end = before;
     }
 }
 
@@ -425,6 +422,7 @@ sched_pool_load(sched_pool_t *self, proto_unpack_t *in)
     if (in->failed) {
         return;
     }
+    self->pristine = self->parent_count; /* not known any more; it only spares time */
     mark_parents(self);
     for (uint32_t g = 0; g < self->group_count && !in->failed; g++) {
         load_lists(self, g, in);
