@@ -150,7 +150,11 @@ cli_log_show(int argc, char **argv)
         !parse_form(options.format, &print.form)) {
         return CLI_EXIT_CONFIG;
     }
-    log_set_options_t chosen = {.actor = options.actor, .follow = options.follow};
+    log_set_options_t chosen = {
+        .actor = options.actor,
+        .follow = options.follow,
+        .from_sequence = filter.from.form == LOG_BOUND_SEQUENCE ? filter.from.value : 0,
+        .from_time_ns = filter.from.form == LOG_BOUND_MONOTONIC ? filter.from.value : 0};
     log_set_t *set = cli_log_open("show", &words, 0, words.count, &chosen, &exit_code);
     if (set == NULL) {
         return exit_code;

@@ -239,36 +239,67 @@ compare_in_order(diff_t *self, log_diff_cursor_t *a, log_diff_cursor_t *b, int32
     }
 }
 
-/* The n-th request with this prompt; two keys are the same only if these two are. */
-static int32_t
-add_prompt(log_table_t *prompts, const log_diff_sum_t *sum)
+/* A key for each request: of its prompt, and how many before it had the same one. */
+static uint64_t *
+prompt_keys(const log_diff_cursor_t *cursor)
 {
-    uint64_t key = sum->first;
-    for (uint64_t nth = 1; log_table_find(prompts, key) != LOG_TABLE_NONE; nth++) {
-        key = log_table_mix(sum->first + nth);
+    uint32_t count = cursor->requests.count;
+    log_table_t prompts = {0};
+    uint32_t *seen = calloc((size_t)count + 1, sizeof seen[0]);
+    uint64_t *keys = malloc(((size_t)count + 1) * sizeof keys[0]);
+    bool is_good = seen != NULL && keys != NULL;
+    for (uint32_t i = 0; i < count && is_good; i++) {
+        int32_t prompt = log_table_add(&prompts, cursor->sums[i].first);
+        is_good = prompt != LOG_TABLE_NONE;
+        if (is_good) {
+            keys[i] = log_table_mix(cursor->sums[i].first + log_table_mix(++seen[prompt]));
+        }
     }
-    return log_table_add(prompts, key);
+    log_table_fini(&prompts);
+    free(seen);
+    if (!is_good) {
+        free(keys);
+        return NULL;
+    }
+    return keys;
 }
 
-/* partners[i] = the request of B that request i of A is compared with; `b` counts as partner where
- * it has none.  Same prompts find each other; what is left is paired in order. */
+/* partners[i] = the request of B that has the same key as request i of A; `count_b` = none. */
+static bool
+match_keys(const uint64_t *keys_a, uint32_t count_a, const uint64_t *keys_b, uint32_t count_b,
+           uint32_t *partners)
+{
+    log_table_t table = {0};
+    uint32_t *requests = malloc(((size_t)count_b + 1) * sizeof requests[0]);
+    bool is_good = requests != NULL;
+    for (uint32_t i = 0; i < count_b && is_good; i++) {
+        uint32_t before = table.count;
+        int32_t place = log_table_add(&table, keys_b[i]);
+        is_good = place != LOG_TABLE_NONE;
+        if (is_good && table.count > before) {
+            requests[place] = i;
+        }
+    }
+    for (uint32_t i = 0; i < count_a && is_good; i++) {
+        int32_t place = log_table_find(&table, keys_a[i]);
+        partners[i] = place != LOG_TABLE_NONE ? requests[place] : count_b;
+    }
+    log_table_fini(&table);
+    free(requests);
+    return is_good;
+}
+
+/* Same prompts find each other; what is left is paired in order.  The caller frees *out_p. */
 static proto_status_t
 find_partners(const log_diff_cursor_t *a, const log_diff_cursor_t *b, uint32_t **out_p)
 {
     uint32_t count_a = a->requests.count, count_b = b->requests.count;
-    log_table_t of_a = {0}, of_b = {0};
+    uint64_t *keys_a = prompt_keys(a), *keys_b = prompt_keys(b);
     uint32_t *partners = malloc(((size_t)count_a + 1) * sizeof partners[0]);
     uint8_t *taken = calloc((size_t)count_b + 1, 1);
-    bool is_good = partners != NULL && taken != NULL;
+    bool is_good = keys_a != NULL && keys_b != NULL && partners != NULL && taken != NULL &&
+                   match_keys(keys_a, count_a, keys_b, count_b, partners);
     for (uint32_t i = 0; i < count_a && is_good; i++) {
-        is_good = add_prompt(&of_a, &a->sums[i]) != LOG_TABLE_NONE;
-    }
-    for (uint32_t i = 0; i < count_b && is_good; i++) {
-        is_good = add_prompt(&of_b, &b->sums[i]) != LOG_TABLE_NONE;
-    }
-    for (uint32_t i = 0; i < count_a && is_good; i++) {
-        int32_t found = log_table_find(&of_b, of_a.keys[i]);
-        partners[i] = found != LOG_TABLE_NONE ? (uint32_t)found : count_b;
         taken[partners[i]] = 1;
     }
     uint32_t next = 0;
@@ -280,8 +311,8 @@ find_partners(const log_diff_cursor_t *a, const log_diff_cursor_t *b, uint32_t *
             partners[i] = next++;
         }
     }
-    log_table_fini(&of_a);
-    log_table_fini(&of_b);
+    free(keys_a);
+    free(keys_b);
     free(taken);
     if (!is_good) {
         free(partners);

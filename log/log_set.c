@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "log_set_private.h"
+#include "proto_log_index.h"
 #include "proto_require.h"
 
 /* ---- opening --------------------------------------------------------------------------------- */
@@ -59,6 +60,8 @@ copy_options(log_set_t *self, const char *const *paths, uint32_t path_count,
         self->epoch = options->epoch;
         self->follow = options->follow;
         self->skip_damage = options->skip_damage;
+        self->from_sequence = options->from_sequence;
+        self->from_time_ns = options->from_time_ns;
         if (options->actor != NULL) {
             self->actor = strdup(options->actor);
             return self->actor != NULL ? STATUS_OK : STATUS_ERR_NO_MEMORY;
@@ -126,6 +129,39 @@ realtime_of(const log_set_t *self, const proto_log_header_t *header, uint64_t ti
     return time_ns;
 }
 
+/* True if all of the segment lies before what is wanted: the next one's header says so. */
+static bool
+is_passed_over(const log_set_t *self, const log_stream_t *stream)
+{
+    if (stream->at + 1 >= stream->segment_count || stream->segments[stream->at + 1]->is_bad) {
+        return false;
+    }
+    const proto_log_header_t *next = &stream->segments[stream->at + 1]->header;
+    return (self->from_sequence != 0 && next->first_sequence != 0 &&
+            next->first_sequence <= self->from_sequence) ||
+           (self->from_time_ns != 0 && next->time_ns < self->from_time_ns);
+}
+
+/* Goes to the begin of what is wanted, if the sidecar knows where that is.  Damage on the way is
+ * met by the next read. */
+static void
+seek(const log_set_t *self, log_stream_t *stream, const log_segment_t *segment)
+{
+    proto_log_index_t *index = NULL;
+    stream->is_sought = false;
+    if ((self->from_sequence == 0 && self->from_time_ns == 0) ||
+        proto_log_index_open(segment->path, &index, NULL, NULL) != STATUS_OK) {
+        return;
+    }
+    if (proto_log_index_count(index) > 0) {
+        stream->is_sought = true;
+        (void)!(self->from_sequence != 0
+                    ? proto_log_index_seek_sequence(index, stream->reader, self->from_sequence)
+                    : proto_log_index_seek_time(index, stream->reader, self->from_time_ns));
+    }
+    proto_log_index_close(&index);
+}
+
 static proto_status_t
 open_reader(log_set_t *self, log_stream_t *stream)
 {
@@ -139,6 +175,7 @@ open_reader(log_set_t *self, log_stream_t *stream)
     }
     if (status == STATUS_OK) {
         proto_log_reader_set_skip(stream->reader, self->skip_damage);
+        seek(self, stream, segment);
     }
     return status;
 }
@@ -178,7 +215,7 @@ fill(log_set_t *self, log_stream_t *stream)
 {
     while (stream->at < stream->segment_count) {
         log_segment_t *segment = stream->segments[stream->at];
-        if (stream->reader == NULL && !segment->is_bad) {
+        if (stream->reader == NULL && !segment->is_bad && !is_passed_over(self, stream)) {
             if (open_reader(self, stream) == STATUS_ERR_NO_MEMORY) {
                 return STATUS_ERR_NO_MEMORY;
             }

@@ -22,6 +22,7 @@ typedef struct {
     uint32_t at;                /* segment that is read */
     proto_log_reader_t *reader; /* NULL: not opened, or all was read */
     uint64_t record_count;      /* of the segment that is read */
+    bool is_sought;             /*   of its records behind the place that was sought */
     bool has_record;            /* `item` waits to be given */
     log_set_item_t item;
 } log_stream_t;
@@ -39,6 +40,7 @@ struct log_set {
     uint64_t epoch;
     bool follow;
     bool skip_damage;
+    uint64_t from_sequence, from_time_ns;
     log_segment_t **segments; /* all, in order of finding; ours */
     uint32_t segment_count;
     log_stream_t *streams; /* LOG_SET_STREAM_COUNT_MAX */

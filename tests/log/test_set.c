@@ -287,6 +287,46 @@ START_TEST(following_sees_what_is_written_later)
 }
 END_TEST
 
+/* The sidecar only makes it faster: with it, without it, with a wrong one, the same records. */
+START_TEST(a_place_is_found_by_sequence_and_by_time)
+{
+    maker_log_t options = {.directory = folder,
+                           .request_count = 2000,
+                           .segment_size_max = 1024 * 1024};
+    (void)maker_log_write(&options);
+    log_set_options_t chosen = {.actor = "scheduler"};
+    log_set_t *set = open_set(&chosen);
+    log_set_item_t item;
+    uint64_t last = 0, last_ns = 0;
+    while (log_set_next(set, &item) == STATUS_OK) {
+        last = item.record.sequence;
+        last_ns = item.record.time_ns;
+    }
+    ck_assert_uint_gt(log_set_stream(set, 0).segment_count, 2);
+    log_set_close(&set);
+    for (uint64_t back = 1; back < last; back += 977) {
+        chosen.from_sequence = last - back;
+        set = open_set(&chosen);
+        uint64_t read = 0, wanted = 0;
+        while (log_set_next(set, &item) == STATUS_OK) {
+            read++;
+            wanted += item.record.sequence >= chosen.from_sequence ? 1U : 0U;
+        }
+        ck_assert_uint_eq(wanted, back + 1);
+        ck_assert_uint_eq(read, wanted);
+        ck_assert_uint_eq(log_set_damage_count(set), 0);
+        log_set_close(&set);
+    }
+    chosen.from_sequence = 0;
+    chosen.from_time_ns = (MAKER_BEGIN_NS + last_ns) / 2;
+    set = open_set(&chosen);
+    ck_assert_int_eq(log_set_next(set, &item), STATUS_OK);
+    ck_assert_uint_ge(item.record.time_ns, chosen.from_time_ns);
+    ck_assert_uint_lt(item.record.time_ns, chosen.from_time_ns + 10000000);
+    log_set_close(&set);
+}
+END_TEST
+
 int
 main(void)
 {
@@ -302,6 +342,7 @@ main(void)
     tcase_add_test(tests, a_torn_tail_is_told_apart);
     tcase_add_test(tests, a_file_that_is_no_segment_is_damage_beside_others_and_a_refusal_alone);
     tcase_add_test(tests, following_sees_what_is_written_later);
+    tcase_add_test(tests, a_place_is_found_by_sequence_and_by_time);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
