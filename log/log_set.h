@@ -22,10 +22,10 @@ typedef struct log_set log_set_t;
 typedef struct {
     const char *actor; /* only this actor, by its name or the name of its role; NULL = all */
     uint64_t epoch;    /* only this incarnation; 0 = all */
-    uint64_t
-        from_sequence; /* records of each stream before it are passed over by the sidecars where */
-    uint64_t
-        from_time_ns; /*   that is possible, and may still come; the same by monotonic time; 0 */
+    /* Pass over records of each stream before this sequence or monotonic time, where headers and
+     * sidecars say how; others before it may still come.  0 = none. */
+    uint64_t from_sequence;
+    uint64_t from_time_ns;
     bool skip_damage; /* go on behind damage within a segment: in its place comes a DROP record with
                          is_made set; else the segment ends there */
     bool follow;      /* the end of the last segment of a stream is no damage, and no end for good:
