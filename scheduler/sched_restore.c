@@ -112,17 +112,18 @@ load_entry(proto_unpack_t *in, sched_entry_t *entry)
     entry->admitted = proto_unpack_bool(in);
     entry->in_use = true;
     bool runs = entry->state != SCHED_STATE_SUBMITTED && entry->state != SCHED_STATE_FINISHED;
-    sched_expect(in, entry->code != NULL && entry->state < SCHED_STATE_COUNT &&
-                         entry->prompt_length > 0 && entry->generation_max > 0 &&
-                         entry->emitted < entry->prompt_length &&
-                         entry->page_count <= entry->prompt_length &&
-                   (uint64_t)entry->prompt_length + entry->generation_max <= PROTO_TOKENS_MAX &&
-                   entry->cached_count <= entry->prompt_length &&
-                   entry->generated_count <= entry->generation_max &&
-                   entry->retry_after_ms <= RETRY_AFTER_MAX_MS && runs == (entry->slot != 0) &&
-                         (!runs || entry->admitted) && status >= -STATUS_MAX && status <= STATUS_MAX &&
-                         entry->reason <= PROTO_FINISH_REFUSED &&
-                         (entry->state != SCHED_STATE_SUBMITTED || !entry->admitted));
+    sched_expect(in,
+                 entry->code != NULL && entry->state < SCHED_STATE_COUNT &&
+                     entry->prompt_length > 0 && entry->generation_max > 0 &&
+                     entry->emitted < entry->prompt_length &&
+                     entry->page_count <= entry->prompt_length &&
+                     (uint64_t)entry->prompt_length + entry->generation_max <= PROTO_TOKENS_MAX &&
+                     entry->cached_count <= entry->prompt_length &&
+                     entry->generated_count <= entry->generation_max &&
+                     entry->retry_after_ms <= RETRY_AFTER_MAX_MS && runs == (entry->slot != 0) &&
+                     (!runs || entry->admitted) && status >= -STATUS_MAX && status <= STATUS_MAX &&
+                     entry->reason <= PROTO_FINISH_REFUSED &&
+                     (entry->state != SCHED_STATE_SUBMITTED || !entry->admitted));
     entry->status = (proto_status_t)status;
     if (entry->code == NULL) {
         entry->code = "";
