@@ -159,6 +159,16 @@ check_order(conform_executor_t *self, const actor_input_t *input)
     } else if (self->plans_since_reset == 0) {
         actor_conform_held(self->report, CONFORM_PLAN_FIRST_FULL);
     }
+    /* Behind a refusal those in flight are known to be good. */
+    if (plan->base_step == 0 && self->in_flight > 0 && !self->awaits_full) {
+        actor_conform_broke(self->report, CONFORM_PLAN_FULL_ALONE, &where,
+                            "a full plan when no plan is in flight",
+                            "step %" PRIu64
+                            " with base_step 0 while %u plans wait for their results",
+                            plan->step, self->in_flight);
+    } else if (plan->base_step == 0) {
+        actor_conform_held(self->report, CONFORM_PLAN_FULL_ALONE);
+    }
     uint32_t most = 1 + self->machine.overlap_depth_max;
     if (self->in_flight >= most) {
         (void)snprintf(expected, sizeof expected, "at most %u plans without a result", most);

@@ -138,6 +138,24 @@ actor_conform_book_add(conform_book_t *self, const conform_ask_t *ask)
     return request;
 }
 
+void
+actor_conform_book_resume(conform_book_t *self, conform_request_t *request)
+{
+    conform_ask_t *ask = &request->ask;
+    uint32_t came = request->next_index - ask->emitted;
+    require(came < ask->generation_max);
+    ask->prompt_length += came;
+    ask->emitted += came;
+    ask->generation_max -= came;
+    make_hashes(request, self);
+    request->submit_count = 0;
+    request->end_count = 0;
+    request->excuses = 0;
+    request->zombie_count = 0;
+    request->row_count = 0;
+    request->admit_count = 0;
+}
+
 conform_request_t *
 actor_conform_book_find(conform_book_t *self, uint64_t id)
 {

@@ -111,6 +111,9 @@ void actor_conform_book_fini(conform_book_t *self);
 /* Makes a request with everything that must come of it; lent until the book's end.  NULL when the
  * book is full or memory is out. */
 conform_request_t *actor_conform_book_add(conform_book_t *self, const conform_ask_t *ask);
+/* The request is to be submitted once more, to whoever knows nothing of it: what came of its answer
+ * is part of the prompt now. */
+void actor_conform_book_resume(conform_book_t *self, conform_request_t *request);
 /* NULL if there is none. */
 conform_request_t *actor_conform_book_find(conform_book_t *self, uint64_t id);
 

@@ -7,6 +7,8 @@
 
 enum { REFUSALS_MAX = 3 }; /* in a row; then a request may end */
 
+static const uint64_t STEP_NS = 400000; /* how long a step takes if no plan waits behind it */
+
 static void take_emissions(conform_executor_t *self, const actor_input_t *cause,
                            actor_outbox_t *outbox);
 
@@ -427,9 +429,15 @@ actor_conform_executor_start(conform_executor_t *self)
 }
 
 bool
-actor_conform_executor_service(conform_executor_t *self)
+actor_conform_executor_service(conform_executor_t *self, uint64_t now_ns)
 {
     if (self->flight_count == 0 || !self->is_up || (self->is_holding && self->let_count == 0)) {
+        return false;
+    }
+    /* As a device does, it gives the scheduler time to plan the step behind. */
+    const conform_flight_t *oldest = &self->flights[self->flight_first];
+    bool is_full = self->flight_count > self->machine.overlap_depth_max;
+    if (!self->is_holding && !is_full && now_ns < oldest->launched_ns + STEP_NS) {
         return false;
     }
     self->let_count -= self->is_holding ? 1 : 0;

@@ -134,7 +134,7 @@ void actor_conform_executor_fini(conform_executor_t *self);
 /* The device is ready: from now on EXECUTOR_INFO goes out when a link is up. */
 void actor_conform_executor_start(conform_executor_t *self);
 /* Lets results go that may; true if one went. */
-bool actor_conform_executor_service(conform_executor_t *self);
+bool actor_conform_executor_service(conform_executor_t *self, uint64_t now_ns);
 
 /* ---- actor_conform_audit.c ------------------------------------------------------------------- */
 

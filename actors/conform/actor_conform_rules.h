@@ -51,8 +51,10 @@
          "an executor that cannot be used is answered with NAK of its EXECUTOR_INFO")              \
     RULE(ATTACH_MODEL_INFO, "attach.model-info", "S: The course of a link",                        \
          "with an executor each gateway gets MODEL_INFO with the executor's figures")              \
-    RULE(ATTACH_LOST, "attach.lost", "S: The course of a link",                                    \
-         "without an executor MODEL_INFO says slot_count 0, also when it was lost")                \
+    RULE(                                                                                          \
+        ATTACH_LOST, "attach.lost", "S: The course of a link",                                     \
+        "without an executor MODEL_INFO says slot_count 0: on a link that opens, and when it was " \
+        "lost")                                                                                    \
     RULE(ADMIT_SLOT, "admit.slot", "S: States of a request",                                       \
          "ADMIT names a slot of 1..slot_count that no other request has")                          \
     RULE(ADMIT_REUSE, "admit.reuse", "S: Plans",                                                   \
@@ -69,6 +71,8 @@
          "step numbers go up and never come again within one scheduler")                           \
     RULE(PLAN_FIRST_FULL, "plan.first-full", "S: Plans",                                           \
          "the first plan for an executor is full: base_step 0")                                    \
+    RULE(PLAN_FULL_ALONE, "plan.full-alone", "S: Plans",                                           \
+         "a full plan goes out only when no plan before it can still be refused")                  \
     RULE(PLAN_IN_FLIGHT, "plan.in-flight", "S: The course of a link",                              \
          "at most 1 + overlap depth plans wait for their results")                                 \
     RULE(PLAN_STALE, "plan.stale", "S: Plans", "base_step is the plan before, or 0")               \
@@ -145,6 +149,8 @@
          "with `emitted`, token indices and FINISHED count on from there")                         \
     RULE(END_DUPLICATE, "end.duplicate", "S: Ends",                                                \
          "a second SUBMIT of a request that runs or ended just now gets no answer of its own")     \
+    RULE(END_RESUBMIT, "end.resubmit", "S: When a scheduler is replaced",                          \
+         "a gateway that comes back may submit its open requests again, under the same ids")       \
     RULE(END_NO_EXECUTOR, "end.no-executor", "S: Ends",                                            \
          "a SUBMIT without an executor is refused with no_executor, or waits and is served")       \
     RULE(END_EXECUTOR_LOST, "end.executor-lost", "S: The course of a link",                        \

@@ -181,7 +181,38 @@ is_computed(conform_stage_t *stage, const void *context)
 {
     (void)stage;
     const conform_request_t *request = context;
-    return request->row_count > 0;
+    return request->next_index >= 2;
+}
+
+/* Its requests must not be computed on. */
+static void
+judge_gone(conform_stage_t *stage, const conform_request_t *left, uint32_t rows)
+{
+    conform_where_t where = {.link = "executor", .request = left->id};
+    if (left->row_count > rows + 8) {
+        actor_conform_broke(stage->report, CONFORM_END_GATEWAY_GONE, &where,
+                            "requests of a gateway that left end",
+                            "one was computed on: %u rows after BYE", left->row_count - rows);
+    } else {
+        actor_conform_held(stage->report, CONFORM_END_GATEWAY_GONE);
+    }
+}
+
+/* The gateway comes back as another incarnation and submits what is open again: same id, what it
+ * has of the answer is part of the prompt. */
+static void
+come_back(conform_stage_t *stage, conform_request_t *left)
+{
+    if (!actor_conform_open_gateway(stage, 1) || !actor_conform_wait_info(stage, 1)) {
+        return;
+    }
+    actor_conform_book_resume(&stage->book, left);
+    left->ask.rule = CONFORM_END_RESUBMIT;
+    actor_conform_submit(&stage->gateways[1], left, stage->now_ns);
+    if (actor_conform_wait_end(stage, left)) {
+        actor_conform_held(stage->report, CONFORM_END_RESUBMIT);
+    }
+    actor_conform_settle(stage);
 }
 
 void
@@ -212,7 +243,7 @@ actor_conform_scene_gateways(conform_stage_t *stage)
     for (uint32_t i = 0; i < 6; i++) {
         (void)actor_conform_ask(stage, &leaves); /* more than there are slots: some only wait */
     }
-    while (left != NULL && left->row_count == 0 && !stage->is_aborted) {
+    while (left != NULL && left->next_index < 2 && !stage->is_aborted) {
         if (!actor_conform_wait_flights(stage, 1)) {
             break;
         }
@@ -229,14 +260,8 @@ actor_conform_scene_gateways(conform_stage_t *stage)
     if (stage->is_aborted) {
         return;
     }
-    conform_where_t where = {.link = "executor", .request = left->id};
-    if (left->row_count > rows + 8) {
-        actor_conform_broke(stage->report, CONFORM_END_GATEWAY_GONE, &where,
-                            "requests of a gateway that left end",
-                            "one was computed on: %u rows after BYE", left->row_count - rows);
-    } else {
-        actor_conform_held(stage->report, CONFORM_END_GATEWAY_GONE);
-    }
+    judge_gone(stage, left, rows);
+    come_back(stage, left);
 }
 
 /* ---- the executor is lost -------------------------------------------------------------------- */

@@ -93,12 +93,13 @@ actor_conform_scene_attach(conform_stage_t *stage)
     if (!actor_conform_open_gateway(stage, 0)) {
         return;
     }
-    actor_conform_play(stage, 20 * MS_NS);
+    uint32_t none = 0;
     conform_gateway_t *gateway = &stage->gateways[0];
-    if (gateway->info_count > 0 && gateway->info.slot_count > 0) {
+    if (!actor_conform_wait(stage, stage->patience_ns, says_none, &none) && !stage->is_aborted) {
         actor_conform_broke(stage->report, CONFORM_ATTACH_LOST, NULL,
-                            "MODEL_INFO with slot_count 0", "slot_count %u without an executor",
-                            gateway->info.slot_count);
+                            "MODEL_INFO with slot_count 0 when a gateway's link opens",
+                            "%u MODEL_INFO, the last with slot_count %u, without an executor",
+                            gateway->info_count, gateway->info.slot_count);
     }
     conform_request_t *early = ask_without_executor(stage);
     offer_useless(stage);

@@ -10,6 +10,8 @@
 
 #define MS_NS UINT64_C(1000000)
 
+static const uint64_t STEP_LOOK_NS = 100000; /* between two looks at a step that runs */
+
 enum {
     PATIENCE_MS = 2000,
     FD_COUNT_MAX = 64,
@@ -143,8 +145,11 @@ service_all(conform_stage_t *self, uint64_t *wait_ns)
     }
     if (self->has_executor) {
         service_shell(self->executor.shell, wait_ns);
-        if (actor_conform_executor_service(&self->executor)) {
+        self->now_ns = now();
+        if (actor_conform_executor_service(&self->executor, self->now_ns)) {
             *wait_ns = 0;
+        } else if (self->executor.flight_count > 0 && !self->executor.is_holding) {
+            lower(wait_ns, STEP_LOOK_NS);
         }
     }
     for (uint32_t i = 0; i < CONFORM_RAWS; i++) {

@@ -94,6 +94,8 @@ FAULTS = {
     "no-reset-after-loss": "restart.reset",
     "serves-no-more": "restart.serves",
     "spins": "progress.end",
+    "full-behind": "plan.full-alone",
+    "remembers-ids": "end.resubmit",
 }
 # The same for wrong_link.py: rules of the link.
 LINK_FAULTS = {

@@ -235,6 +235,26 @@ wrong_keeps_gateway(wrong_t *self, const actor_input_t *input, proto_body_t *bod
     return !is_kind(input, PROTO_KIND_PEER_DOWN) || body->peer_down.role != PROTO_ROLE_GATEWAY;
 }
 
+/* Ids are remembered for ever, whoever the gateway is now. */
+bool
+wrong_remembers_ids(wrong_t *self, const actor_input_t *input, proto_body_t *body,
+                    actor_outbox_t *outbox)
+{
+    if (!is_kind(input, PROTO_KIND_SUBMIT) || body->submit.emitted == 0) {
+        if (is_kind(input, PROTO_KIND_SUBMIT) && self->seen_count < WRONG_KEPT_MAX) {
+            self->seen[self->seen_count++] = input->header->request;
+        }
+        return true;
+    }
+    for (uint32_t i = 0; i < self->seen_count; i++) {
+        if (self->seen[i] == input->header->request) {
+            say_finished(outbox, input->from, input->header->request, 0, "duplicate");
+            return false;
+        }
+    }
+    return true;
+}
+
 /* ---- refusals and results -------------------------------------------------------------------- */
 
 /* One refusal is enough. */
@@ -327,17 +347,33 @@ spin(wrong_t *self, actor_peer_t executor, actor_outbox_t *outbox)
     actor_outbox_push(outbox, executor, PROTO_KIND_PLAN, 0, &body);
 }
 
+bool
+wrong_count_plans(wrong_t *self, wrong_message_t *message, actor_outbox_t *outbox)
+{
+    (void)outbox;
+    self->seen_count += message->kind == PROTO_KIND_PLAN ? 1 : 0;
+    return true;
+}
+
 /* From the sixth request on: plans without rows, one after the other. */
 bool
 wrong_spins(wrong_t *self, const actor_input_t *input, proto_body_t *body, actor_outbox_t *outbox)
 {
     if (is_kind(input, PROTO_KIND_PEER_UP) && body->peer_up.role == PROTO_ROLE_EXECUTOR) {
         self->block = body->peer_up.peer;
-    } else if (is_kind(input, PROTO_KIND_SUBMIT) && ++self->count == 6) {
-        spin(self, (actor_peer_t){self->block}, outbox);
-        return false;
-    } else if (is_kind(input, PROTO_KIND_STEP_RESULT) && body->step_result.step >= 1000000) {
+        self->seen_count = 0;
+    } else if (is_kind(input, PROTO_KIND_STEP_RESULT) && body->step_result.step < 1000000) {
+        self->seen_count -= self->seen_count > 0 ? 1 : 0;
+        if (self->count >= 6 && self->seen_count == 0) {
+            spin(self, input->from, outbox);
+        }
+    } else if (is_kind(input, PROTO_KIND_STEP_RESULT)) {
         spin(self, input->from, outbox);
+        return false;
+    } else if (is_kind(input, PROTO_KIND_SUBMIT) && ++self->count >= 6) {
+        if (self->seen_count == 0) {
+            spin(self, (actor_peer_t){self->block}, outbox);
+        }
         return false;
     }
     return true;

@@ -83,7 +83,9 @@ const wrong_fault_t wrong_faults[] = {
     {.name = "no-reset-after-fault", .output = wrong_no_reset_after_fault},
     {.name = "no-reset-after-loss", .output = wrong_no_reset_after_loss},
     {.name = "serves-no-more", .input = wrong_serves_no_more, .output = wrong_note_loss},
-    {.name = "spins", .input = wrong_spins},
+    {.name = "spins", .input = wrong_spins, .output = wrong_count_plans},
+    {.name = "full-behind", .input = wrong_note_results, .output = wrong_full_behind},
+    {.name = "remembers-ids", .input = wrong_remembers_ids},
     {.name = "noise", .output = wrong_noise},
     {.name = "more-noise", .output = wrong_more_noise},
 };

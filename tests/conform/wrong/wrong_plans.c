@@ -427,6 +427,29 @@ wrong_borrows_block(wrong_t *self, wrong_message_t *message, actor_outbox_t *out
     return true;
 }
 
+/* Counts plans without a result. */
+bool
+wrong_note_results(wrong_t *self, const actor_input_t *input, proto_body_t *body,
+                   actor_outbox_t *outbox)
+{
+    (void)body;
+    (void)outbox;
+    self->block -= input->header->kind == PROTO_KIND_STEP_RESULT && self->block > 0 ? 1 : 0;
+    return true;
+}
+
+/* A full plan behind one that runs. */
+bool
+wrong_full_behind(wrong_t *self, wrong_message_t *message, actor_outbox_t *outbox)
+{
+    (void)outbox;
+    self->block += is_plan(message) ? 1 : 0;
+    if (is_plan(message) && self->block > 1 && ++self->count == 4) {
+        message->body.plan.base_step = 0;
+    }
+    return true;
+}
+
 /* ---- noise ----------------------------------------------------------------------------------- */
 
 static uint32_t
