@@ -197,8 +197,8 @@ actor_recorder_run(const actor_recorder_options_t *options)
     code = run(self, shell);
 
 end:
+    actor_shell_destroy(&shell, 100 * MS_NS); /* its last STATS ask the sources */
     close_sources(self);
-    actor_shell_destroy(&shell, 100 * MS_NS);
     free(self);
     return code;
 }
