@@ -106,7 +106,7 @@ leave_scheduler(actor_gateway_core_t *self, uint64_t now_ns, bool is_there, acto
                 actor_gateway_send_finish(self, outbox, choice, choice->next_index,
                                           PROTO_FINISH_CANCELLED);
             }
-            actor_gateway_lose(self, outbox, choice, now_ns,
+            actor_gateway_lose(self, outbox, choice, now_ns, 0,
                                "The scheduler was lost while the request ran.");
         }
         choice = newer;

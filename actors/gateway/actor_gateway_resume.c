@@ -146,7 +146,8 @@ actor_gateway_wait(actor_gateway_core_t *self, actor_gateway_choice_t *choice, u
 
 void
 actor_gateway_lose(actor_gateway_core_t *self, actor_outbox_t *outbox,
-                   actor_gateway_choice_t *choice, uint64_t now_ns, const char *detail)
+                   actor_gateway_choice_t *choice, uint64_t now_ns, uint64_t retry_ns,
+                   const char *detail)
 {
     if (choice->stop_reason != PROTO_FINISH_NONE) {
         actor_gateway_end_as_stopped(self, outbox, choice, NULL);
@@ -172,7 +173,7 @@ actor_gateway_lose(actor_gateway_core_t *self, actor_outbox_t *outbox,
     if (self->draining && until_ns > self->drain_until_ns) {
         until_ns = self->drain_until_ns;
     }
-    actor_gateway_wait(self, choice, until_ns, 0);
+    actor_gateway_wait(self, choice, until_ns, retry_ns);
     actor_gateway_table_begin(self->choices, choice);
     choice->is_lost = true;
     actor_gateway_table_end(self->choices, choice);

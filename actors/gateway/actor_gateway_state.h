@@ -140,9 +140,11 @@ void actor_gateway_watch(actor_gateway_core_t *self, uint64_t now_ns, actor_outb
 /* Takes a choice away from whoever has it, under a new request id, to wait for a scheduler. */
 void actor_gateway_wait(actor_gateway_core_t *self, actor_gateway_choice_t *choice,
                         uint64_t until_ns, uint64_t retry_ns);
-/* The scheduler that had it is gone: it waits, or ends if it is complete or cannot be resumed. */
+/* The scheduler that had it is gone, or failed it: it waits, not before retry_ns (0 = for the next
+ * scheduler), or ends if it is complete or cannot be resumed. */
 void actor_gateway_lose(actor_gateway_core_t *self, actor_outbox_t *outbox,
-                        actor_gateway_choice_t *choice, uint64_t now_ns, const char *detail);
+                        actor_gateway_choice_t *choice, uint64_t now_ns, uint64_t retry_ns,
+                        const char *detail);
 /* Puts all that a new submission needs into the history; false if it does not fit. */
 bool actor_gateway_keep(actor_gateway_core_t *self, actor_gateway_choice_t *choice,
                         const proto_http_request_t *request);

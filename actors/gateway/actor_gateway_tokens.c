@@ -1,9 +1,10 @@
 #include <stdio.h>
+#include <string.h>
 
 #include "actor_gateway_state.h"
 
 enum {
-    RETRY_NS = 200000000, /* after a full queue */
+    RETRY_NS = 200000000, /* after a full queue, or a scheduler's fault */
 };
 
 static void
@@ -179,6 +180,22 @@ is_to_be_tried_again(const actor_gateway_choice_t *choice, const proto_finished_
            choice->attempt_count > 0 && now_ns < choice->wait_until_ns;
 }
 
+static bool
+is_text(proto_text_t text, const char *wanted)
+{
+    return text.size_bytes == strlen(wanted) && memcmp(text.data, wanted, text.size_bytes) == 0;
+}
+
+/* Ends that say nothing of the request: its scheduler or what that planned was no good.  The next
+ * attempt, or the next scheduler, may do better. */
+static bool
+is_schedulers_fault(const proto_finished_t *finished)
+{
+    return finished->reason == PROTO_FINISH_ERROR &&
+           (is_text(finished->code, "plan_refused") || is_text(finished->code, "executor_fault") ||
+            is_text(finished->code, "stalled"));
+}
+
 void
 actor_gateway_on_finished(actor_gateway_core_t *self, const actor_input_t *input,
                           actor_outbox_t *outbox)
@@ -197,6 +214,11 @@ actor_gateway_on_finished(actor_gateway_core_t *self, const actor_input_t *input
         choice->attempt_count--; /* that scheduler lives */
         actor_gateway_table_end(self->choices, choice);
         actor_gateway_wait(self, choice, choice->wait_until_ns, input->now_ns + RETRY_NS);
+        return;
+    }
+    if (choice->is_kept && is_schedulers_fault(finished)) {
+        actor_gateway_lose(self, outbox, choice, input->now_ns, input->now_ns + RETRY_NS,
+                           "Its plans were refused, or its steps failed, again and again.");
         return;
     }
     if (finished->prompt_tokens >= finished->cached_tokens) {
