@@ -34,11 +34,14 @@ actor_arrival_check_origin(bool up, uint64_t epoch, const proto_header_t *header
 #else
     bool known = header->epoch == epoch;
 #endif
-    if (!known && header->kind != PROTO_KIND_NAK) {
+    /* A binder that does not know this link answers without a number, whichever incarnation it is.
+     */
+    bool stranger = header->kind == PROTO_KIND_NAK && header->sequence == 0;
+    if (!known && !stranger) {
         *detail = "the message is of another incarnation";
         return STATUS_ERR_STALE;
     }
-    if (header->sequence == 0 && header->kind != PROTO_KIND_NAK) {
+    if (header->sequence == 0 && !stranger) {
         *detail = "the message has no sequence number";
         return STATUS_ERR_MALFORMED;
     }

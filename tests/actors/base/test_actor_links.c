@@ -427,6 +427,12 @@ START_TEST(old_epoch_in_a_header_is_refused)
     ck_assert(test_raw_wait(&raw, PROTO_KIND_NAK, 2000, &reply));
     ck_assert_int_eq(reply.body.nak.status, STATUS_ERR_STALE);
     ck_assert_uint_eq(test_core_count(&core, PROTO_KIND_FINISH), 0);
+    /* A NAK neither, and it takes no number away: the next message still counts. */
+    proto_body_t nak = {.nak = {.status = STATUS_ERR_UNSUPPORTED}};
+    test_raw_send(&raw, PROTO_KIND_NAK, 1, 0, &nak);
+    raw.epoch = 8;
+    test_raw_send(&raw, PROTO_KIND_FINISH, 1, 1, &body);
+    TEST_PUMP_UNTIL(test_core_count(&core, PROTO_KIND_FINISH) == 1, 2000);
     test_raw_close(&raw);
     end();
 }
