@@ -157,6 +157,9 @@ fail_side(actor_sim_t *self, actor_sim_connection_t *connection, uint32_t own)
         return;
     }
     side->state = ACTOR_SIM_SIDE_FREE;
+    actor_sim_note(self, "%s.%llu gives up its link to %s", self->members[side->member].name,
+                   (unsigned long long)side->epoch,
+                   self->members[connection->sides[1 - own].member].name);
     uint32_t peer = side->peer;
     if (own == 0) {
         actor->link = ACTOR_SIM_NONE;
@@ -362,6 +365,10 @@ static void
 refuse(actor_sim_t *self, actor_sim_connection_t *connection, uint32_t own,
        const proto_header_t *header, proto_status_t status, const char *detail)
 {
+    actor_sim_note(self, "%s.%llu refuses %s %llu: %s",
+                   self->members[connection->sides[own].member].name,
+                   (unsigned long long)connection->sides[own].epoch, proto_kind_name(header->kind),
+                   (unsigned long long)header->sequence, detail);
     if (header->kind == PROTO_KIND_NAK || header->kind == PROTO_KIND_REFUSE) {
         return; /* an answer to an answer would never end */
     }
@@ -426,6 +433,11 @@ receive(actor_sim_t *self, actor_sim_message_t *message, actor_sim_connection_t 
             fail_side(self, connection, own);
         }
         if (arrival != ACTOR_ARRIVAL_NEXT) {
+            actor_sim_note(self, "%s.%llu drops %s %llu: %s", self->members[actor->member].name,
+                           (unsigned long long)actor->epoch, proto_kind_name(header.kind),
+                           (unsigned long long)header.sequence,
+                           arrival == ACTOR_ARRIVAL_GAP ? "there is a gap before it"
+                                                        : "it came before");
             return;
         }
     }

@@ -260,6 +260,7 @@ strike(actor_sim_t *self, actor_sim_fault_index_t fault)
 {
     actor_sim_random_t *random = &self->random_fault;
     uint32_t member = actor_sim_random_between(random, 0, self->member_count - 1);
+    actor_sim_note(self, "fault: %s, %s", kinds[fault].text, self->members[member].name);
     if (fault == ACTOR_SIM_INDEX_PARTITION) {
         /* Gateways and executors talk to the scheduler only. */
         uint32_t other = member != 0 ? member : actor_sim_random_between(random, 1, 2);

@@ -150,6 +150,10 @@ deliver(actor_sim_t *self, actor_sim_message_t *message, uint64_t at_ns)
     actor_sim_at(self, at_ns, ACTOR_SIM_EVENT_MESSAGE, 0, 0, message);
 }
 
+static const char *const tamper_texts[] = {"goes its way", "is lost",     "comes twice",
+                                           "comes late",   "comes early", "is corrupt",
+                                           "breaks a rule"};
+
 /* What a seed does to a message of this kind. */
 static actor_sim_tamper_t
 choose(actor_sim_t *self, proto_kind_t kind, bool control, uint32_t under_way)
@@ -218,6 +222,10 @@ actor_sim_transmit(actor_sim_t *self, actor_sim_message_t *message)
     uint64_t begin_ns = self->now_ns;
     uint64_t cut_ns = self->cut_until_ns[from][side->member];
     if (cut_ns > begin_ns) {
+        actor_sim_note(self, "%s %llu from %s to %s is cut off",
+                       control ? "handshake" : proto_kind_name(kind),
+                       (unsigned long long)header.sequence, self->members[from].name,
+                       self->members[side->member].name);
         if (self->cut_loses[from][side->member]) {
             free(message);
             return;
@@ -232,6 +240,12 @@ actor_sim_transmit(actor_sim_t *self, actor_sim_message_t *message)
     }
     at_ns = at_ns > side->arrives_ns ? at_ns : side->arrives_ns + 1;
     actor_sim_tamper_t tamper = choose(self, kind, control, side->under_way);
+    if (tamper != ACTOR_SIM_TAMPER_NONE) {
+        actor_sim_note(self, "%s %llu from %s to %s %s",
+                       control ? "handshake" : proto_kind_name(kind),
+                       (unsigned long long)header.sequence, self->members[from].name,
+                       self->members[side->member].name, tamper_texts[tamper]);
+    }
     switch (tamper) {
     case ACTOR_SIM_TAMPER_NONE:
         break;

@@ -31,6 +31,21 @@ actor_sim_fail(actor_sim_t *self, const char *rule, const char *format, ...)
 }
 
 void
+actor_sim_note(const actor_sim_t *self, const char *format, ...)
+{
+    if (self->options.trace == NULL) {
+        return;
+    }
+    char text[256];
+    va_list arguments;
+    va_start(arguments, format);
+    /* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): va_start is one line above */
+    (void)vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    fprintf(self->options.trace, "%12.6f ~ %s\n", (double)self->now_ns / 1e9, text);
+}
+
+void
 actor_sim_at(actor_sim_t *self, uint64_t time_ns, actor_sim_event_kind_t kind, uint32_t index,
              uint64_t stamp, void *pointer)
 {

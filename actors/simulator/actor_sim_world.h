@@ -277,6 +277,9 @@ void actor_sim_world_end(actor_sim_t *self);
 /* Notes the first broken rule. */
 void actor_sim_fail(actor_sim_t *self, const char *rule, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+/* A line of the trace that is no input: what faults do. */
+void actor_sim_note(const actor_sim_t *self, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 void actor_sim_at(actor_sim_t *self, uint64_t time_ns, actor_sim_event_kind_t kind, uint32_t index,
                   uint64_t stamp, void *pointer);
 /* The actor in charge of a member, or NULL. */

@@ -72,6 +72,19 @@ START_TEST(without_faults_nothing_is_lost)
 }
 END_TEST
 
+/* All kinds of faults in one life: rare meetings of two of them. */
+START_TEST(every_rule_holds_when_everything_goes_wrong)
+{
+    actor_sim_options_t options = {.step_count = STEP_COUNT,
+                                   .faults = ACTOR_SIM_FAULTS_ALL,
+                                   .every_fault = true};
+    actor_sim_result_t sum;
+    run_seeds(&options, 200001, SEED_COUNT / 10, &sum);
+    run_seeds(&options, 50511, 1, &sum); /* an old NAK took the number of a plan */
+    ck_assert_uint_gt(sum.complete_count, 0);
+}
+END_TEST
+
 /* Where rows give NaN, plans are refused and blocks change hands often: nobody reads what a NaN
  * left behind, not even behind its own last token. */
 START_TEST(a_nan_reaches_nobody_else)
@@ -95,6 +108,7 @@ main(void)
     tcase_set_timeout(seeds, 280);
     tcase_add_test(seeds, every_rule_holds_whatever_goes_wrong);
     tcase_add_test(seeds, without_faults_nothing_is_lost);
+    tcase_add_test(seeds, every_rule_holds_when_everything_goes_wrong);
     tcase_add_test(seeds, a_nan_reaches_nobody_else);
     suite_add_tcase(suite, seeds);
     SRunner *runner = srunner_create(suite);
