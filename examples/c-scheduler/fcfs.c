@@ -340,6 +340,18 @@ on_peer_down(fcfs_t *self, const proto_peer_down_t *down, actor_outbox_t *outbox
 /* ---- the core's operations ---------------------------------------------------------------------
  */
 
+/* A new gateway under a number that was another's, or its own before: what it submits again is no
+ * duplicate. */
+static void
+forget_ids(fcfs_t *self, uint32_t gateway)
+{
+    for (uint32_t i = 0; i < FCFS_ENDED_KEPT; i++) {
+        if (self->gone[i].gateway == gateway) {
+            self->gone[i].id = 0;
+        }
+    }
+}
+
 static void
 step_local(fcfs_t *self, const actor_input_t *input, actor_outbox_t *outbox)
 {
@@ -348,6 +360,7 @@ step_local(fcfs_t *self, const actor_input_t *input, actor_outbox_t *outbox)
         self->roles[up->peer] = (proto_role_t)up->role;
         self->epochs[up->peer] = up->epoch;
         if (up->role == PROTO_ROLE_GATEWAY) {
+            forget_ids(self, up->peer);
             fcfs_send_model_info(self, up->peer, outbox);
         }
     } else if (input->header->kind == PROTO_KIND_PEER_DOWN) {
