@@ -140,8 +140,7 @@ END_TEST
  * everything, goes on as if nothing had been. */
 START_TEST(a_restored_core_goes_on_as_the_first)
 {
-    uint32_t seed_count = 30;
-    for (uint64_t seed = 1; seed <= seed_count; seed++) {
+    for (uint64_t seed = 1; seed <= SEED_COUNT; seed++) {
         actor_sim_options_t options = {.faults = ACTOR_SIM_FAULTS_ALL, .step_count = 1000};
         actor_sim_result_t results[2];
         for (int i = 0; i < 2; i++) {
