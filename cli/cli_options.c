@@ -285,8 +285,7 @@ cli_options_parse(const cli_command_t *command, int argc, char **argv, int first
             if (status != STATUS_OK) {
                 return status;
             }
-        } else if (words->count < command->word_count_max &&
-                   words->count < CLI_WORDS_LEN_MAX) {
+        } else if (words->count < command->word_count_max && words->count < CLI_WORDS_LEN_MAX) {
             words->words[words->count++] = argv[i];
         } else {
             fprintf(stderr, "onepath %s: '%s' is one word too many\nTry: onepath %s --help\n",

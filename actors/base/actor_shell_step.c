@@ -24,8 +24,8 @@ send_emissions(actor_shell_t *self, uint64_t now_ns)
         proto_header_t header = {.version = PROTO_SCHEMA_VERSION,
                                  .kind = emission->kind,
                                  .epoch = self->epoch,
-                                 .sequence = actor_links_next_sequence(self->links,
-                                                                       emission->to.index),
+                                 .sequence =
+                                     actor_links_next_sequence(self->links, emission->to.index),
                                  .request = emission->request,
                                  .cause = self->input_sequence};
         actor_record_output(self->record, now_ns, &header, emission);

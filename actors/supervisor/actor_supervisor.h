@@ -35,16 +35,16 @@ typedef struct {
 typedef struct {
     const actor_supervisor_child_t *children; /* in start order; ended in this order too */
     uint32_t child_count;
-    const char *run_dir;            /* 0700, made if missing, removed at the end when we made it */
-    uint32_t restart_count_max;     /* restarts in one period before escalation, at most
-                                       ACTOR_RESTART_COUNT_MAX; 0 = 3 */
-    uint64_t restart_period_ns;     /* 0 = 60 s */
-    uint64_t grace_ns;              /* from STOP to SIGKILL of a child; 0 = 30 s */
-    uint64_t ring_size_bytes;       /* of each ring; 0 = 64 MiB */
-    bool record_strict;             /* producers of the rings wait for the recorder (proto_ring.h) */
-    const char *crash_dir;          /* crash records go here; NULL = run_dir's parent is not used:
-                                       the system's folder for temporary files */
-    bool show_progress;             /* load progress on stderr */
+    const char *run_dir;        /* 0700, made if missing, removed at the end when we made it */
+    uint32_t restart_count_max; /* restarts in one period before escalation, at most
+                                   ACTOR_RESTART_COUNT_MAX; 0 = 3 */
+    uint64_t restart_period_ns; /* 0 = 60 s */
+    uint64_t grace_ns;          /* from STOP to SIGKILL of a child; 0 = 30 s */
+    uint64_t ring_size_bytes;   /* of each ring; 0 = 64 MiB */
+    bool record_strict;         /* producers of the rings wait for the recorder (proto_ring.h) */
+    const char *crash_dir;      /* crash records go here; NULL = run_dir's parent is not used:
+                                   the system's folder for temporary files */
+    bool show_progress;         /* load progress on stderr */
     const char *scheduler_endpoint; /* of a scheduler that is not our child, for the start; NULL =
                                        the built-in one.  It may change (COMMAND). */
     bool scheduler_stays;           /* never go back to the built-in one by ourselves */
