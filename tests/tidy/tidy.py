@@ -32,7 +32,7 @@ ROOMS = {
                       "actors/executor", "actors/gateway"},
     "actors/simulator": {"proto", "scheduler", "actors/base", "actors/scheduler", "actors/executor",
                          "actors/gateway", "actors/supervisor"},
-    "actors/conform": {"proto", "scheduler", "actors/base", "actors/executor"},
+    "actors/conform": {"proto", "actors/base", "actors/executor"},
     "kit": {"proto", "actors/base"},
     "cli": {"proto", "models", "log", "actors/base", "actors/recorder", "actors/supervisor",
             "actors/scheduler", "actors/executor", "actors/gateway", "actors/replay",
