@@ -147,6 +147,14 @@ key_limit(const kern_attention_cache_t *cache)
     return limit < INT32_MAX ? (uint32_t)limit : INT32_MAX;
 }
 
+/* What the splits are merged into: nothing yet, or the head's sink, which has no value. */
+static void
+start_merge(const kern_attention_cache_t *cache, uint32_t head, float *max, float *sum)
+{
+    *max = cache->sinks != NULL ? cache->sinks[head] : -INFINITY;
+    *sum = *max == -INFINITY ? 0.0f : 1.0f;
+}
+
 /* ---- extend ---------------------------------------------------------------------------------- */
 
 static void
@@ -157,8 +165,8 @@ extend_tile(const tile_t *tile, float *output, size_t output_stride)
     uint32_t head_dim = tile->cache->head_dim;
     uint32_t count = tile->rows * group;
     for (uint32_t i = 0; i < count; i++) {
-        scratch->max[i] = -INFINITY;
-        scratch->sum[i] = 0.0f;
+        start_merge(tile->cache, tile->kv_head * group + i % group, &scratch->max[i],
+                    &scratch->sum[i]);
         memset(scratch->total[i], 0, kern_padded_dim(head_dim) * sizeof(float));
     }
     uint32_t first;
@@ -277,8 +285,9 @@ decode_split(const kern_attention_decode_args_t *args, const tile_t *request_til
             uint32_t head = tile.kv_head * group + i % group;
             size_t pair = global_row * args->cache.q_heads + head;
             if (only) {
-                float max = -INFINITY;
-                float sum = 0.0f;
+                float max;
+                float sum;
+                start_merge(&args->cache, head, &max, &sum);
                 float *total = tile.scratch->total[0];
                 memset(total, 0, (length - 16) * sizeof *total);
                 tile.table->merge(&max, &sum, total, query->max, query->sum, query->values,
@@ -321,8 +330,9 @@ merge_pair(const kern_attention_decode_args_t *args, const tile_t *tile, uint32_
     size_t splits = split_count_max(tile->key_limit);
     size_t pair = (size_t)row * args->cache.q_heads + head;
     float values[KERN_HEAD_DIM_MAX] = {0};
-    float max = -INFINITY;
-    float sum = 0.0f;
+    float max;
+    float sum;
+    start_merge(&args->cache, head, &max, &sum);
     uint32_t first;
     uint32_t last;
     splits_of_tile(tile, &first, &last);

@@ -36,6 +36,8 @@ typedef struct {
     float scale;         /* of the scores, usually 1 / sqrt(head_dim) */
     float logit_cap;     /* 0 = none, else cap * tanh(score / cap) */
     int32_t window_left; /* -1 = none; else a query at position p sees keys >= p - this */
+    const float *sinks;  /* [q_heads]: a logit that takes part in the softmax's sum and has no
+                            value; NULL = none.  Enters once, before the first split is merged */
 } kern_attention_cache_t;
 
 /* Row t of request b (N rows each) is at position seq_lens[b] - N + t and sees the keys up to

@@ -88,6 +88,38 @@ gelu_mul_row(const float *gate, const float *up, float *output, uint32_t cols)
     }
 }
 
+static void
+swiglu_oai_row(const float *gate, const float *up, float alpha, float limit, float *output,
+               uint32_t cols)
+{
+    kv_t high = kv_set1(limit);
+    kv_t low = kv_set1(-limit);
+    kv_t one = kv_set1(1.0f);
+    for (uint32_t i = 0; i < cols; i += 16) {
+        uint32_t count = cols - i < 16 ? cols - i : 16;
+        kv_t g = kv_min(high, kv_load_part(gate + i, count)); /* this order keeps NaN */
+        kv_t u = kv_min(high, kv_max(low, kv_load_part(up + i, count)));
+        kv_t e = kv_exp(kv_mul(g, kv_set1(-alpha)));
+        kv_t glu = kv_div(g, kv_add(one, e));
+        kv_store_part(output + i, kv_mul(kv_add(u, one), glu), count);
+    }
+}
+
+static void
+weigh_rows(const float *input, size_t input_stride, const float *weights, uint32_t count,
+           float *output, uint32_t cols)
+{
+    for (uint32_t at = 0; at < cols; at += 16) {
+        uint32_t width = cols - at < 16 ? cols - at : 16;
+        kv_t acc = kv_zero();
+        for (uint32_t i = 0; i < count; i++) {
+            kv_t row = kv_load_part(input + i * input_stride + at, width);
+            acc = kv_fma(kv_set1(weights[i]), row, acc);
+        }
+        kv_store_part(output + at, acc, width);
+    }
+}
+
 /* output may be input. */
 static void
 rotate(const float *input, const float *angles, uint32_t rope_dim, bool interleaved, float *output)

@@ -96,6 +96,12 @@ typedef struct {
                          uint32_t cols, float epsilon);
     void (*silu_mul_row)(const float *gate, const float *up, float *output, uint32_t cols);
     void (*gelu_mul_row)(const float *gate, const float *up, float *output, uint32_t cols);
+    /* The activation of kern_expert_gate_up. */
+    void (*swiglu_oai_row)(const float *gate, const float *up, float alpha, float limit,
+                           float *output, uint32_t cols);
+    /* output = sum over `count` rows, in order, of weights[i] * input row i */
+    void (*weigh_rows)(const float *input, size_t input_stride, const float *weights,
+                       uint32_t count, float *output, uint32_t cols);
     void (*add_row)(const float *a, const float *b, float *output, uint32_t cols);
     void (*scale_row)(const float *input, float scale, float *output, uint32_t cols);
     void (*rotate)(const float *input, const float *angles, uint32_t rope_dim, bool interleaved,

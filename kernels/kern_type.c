@@ -1,5 +1,6 @@
 #include "kern_type.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "proto_require.h"
@@ -244,6 +245,23 @@ block_q6_k(const uint8_t *block, float *out)
         int q = (int)kern_type_q6_k_quant(block, high, k) - 32;
         int8_t scale = scales[k / 16];
         out[k] = d * (float)scale * (float)q;
+    }
+}
+
+void
+kern_mxfp4_row_to_bf16(const void *row, uint32_t cols, uint16_t *out)
+{
+    static const float halves[8] = {0.0f, 1.0f, 2.0f, 3.0f, 4.0f, 6.0f, 8.0f, 12.0f};
+    const uint8_t *block = row;
+    for (uint32_t at = 0; at + 32 <= cols; at += 32, block += 17) {
+        float scale = block[0] == 255 ? NAN : ldexpf(1.0f, (int)block[0] - 128);
+        for (uint32_t i = 0; i < 32; i++) {
+            uint32_t nibble = i < 16 ? block[1 + i] & 0x0Fu : (uint32_t)block[1 + i - 16] >> 4;
+            float value = halves[nibble & 7u] * scale;
+            uint32_t bits;
+            memcpy(&bits, &value, sizeof bits);
+            out[at + i] = (uint16_t)(bits >> 16 | (nibble & 8u) << 12);
+        }
     }
 }
 

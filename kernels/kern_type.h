@@ -41,6 +41,12 @@ void kern_type_super_scale(const uint8_t *scales, uint32_t index, uint8_t *scale
 /* Element k (0..255) of a Q6_K block as 0..63; the value is (this - 32) * scale. */
 uint8_t kern_type_q6_k_quant(const uint8_t *low, const uint8_t *high, uint32_t k);
 
+/* A row of MXFP4 blocks (GGUF type 39): for each 32 values an exponent byte e and 16 bytes; byte i
+ * holds value i in its low nibble and value i + 16 in its high one, as sign, two bits of exponent
+ * and one of mantissa, times 2^(e - 127).  BF16 holds each exactly; e = 255 is NaN.  Kernels do not
+ * compute with this type. */
+void kern_mxfp4_row_to_bf16(const void *row, uint32_t cols, uint16_t *out);
+
 /* IEEE half precision. */
 float kern_half_to_float(uint16_t half);
 uint16_t kern_float_to_half(float value); /* round to nearest even */

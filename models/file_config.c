@@ -10,6 +10,8 @@ enum {
     FFN_SIZE_MAX = 1 << 20,
     HEAD_COUNT_MAX = 1024,
     HEAD_DIM_MAX = 1024,
+    EXPERT_COUNT_MAX = 1024,
+    EXPERT_USED_COUNT_MAX = 64,
     CONTEXT_LEN_MAX = 1 << 24,
 };
 
@@ -23,6 +25,8 @@ file_arch_name(file_arch_t arch)
         return "qwen3";
     case FILE_ARCH_GEMMA3:
         return "gemma3";
+    case FILE_ARCH_GPT_OSS:
+        return "gpt-oss";
     }
     return "?";
 }
@@ -90,7 +94,8 @@ check_layers(const file_config_t *config, file_error_t error)
                               "config: a sliding window of %" PRIu32 " tokens is out of range",
                               config->sliding_window);
     }
-    if ((slides && !is_positive(config->rope_theta_sliding)) ||
+    bool rotates_alike = config->arch == FILE_ARCH_GPT_OSS;
+    if ((slides && !rotates_alike && !is_positive(config->rope_theta_sliding)) ||
         !is_zero_or_positive(config->query_scale) || !is_zero_or_positive(config->embed_scale)) {
         return file_error_set(error, STATUS_ERR_MALFORMED,
                               "config: the RoPE base of sliding layers, the scale of queries or "
@@ -116,9 +121,42 @@ check_rope(const file_config_t *config, file_error_t error)
                config->rope_original_context_len >= 1 &&
                config->rope_original_context_len <= CONTEXT_LEN_MAX;
     }
+    if (config->rope_scaling == FILE_ROPE_SCALING_YARN) {
+        fine = fine && config->rope_theta > 1.0 && is_positive(config->rope_beta_fast) &&
+               is_positive(config->rope_beta_slow) && config->rope_original_context_len >= 1 &&
+               config->rope_original_context_len <= CONTEXT_LEN_MAX &&
+               is_positive(config->rope_attention_factor);
+    }
     if (!fine) {
         return file_error_set(error, STATUS_ERR_MALFORMED,
                               "config: the RoPE base or a scaling factor is out of range");
+    }
+    return STATUS_OK;
+}
+
+static proto_status_t
+check_experts(const file_config_t *config, file_error_t error)
+{
+    if (config->expert_count == 0) {
+        return STATUS_OK;
+    }
+    uint32_t used_max =
+        config->expert_count < EXPERT_USED_COUNT_MAX ? config->expert_count : EXPERT_USED_COUNT_MAX;
+    proto_status_t status =
+        check_range("expert count", config->expert_count, EXPERT_COUNT_MAX, error);
+    if (status == STATUS_OK) {
+        status = check_range("experts of a token", config->expert_used_count, used_max, error);
+    }
+    if (status == STATUS_OK) {
+        /* Experts are read some rows at a time, and all of a layer are one matrix. */
+        status = check_range("width of an expert", config->ffn_size, HIDDEN_SIZE_MAX, error);
+    }
+    if (status != STATUS_OK) {
+        return status;
+    }
+    if (!is_positive(config->expert_alpha) || !is_positive(config->expert_limit)) {
+        return file_error_set(error, STATUS_ERR_MALFORMED,
+                              "config: a factor of the experts' activation is out of range");
     }
     return STATUS_OK;
 }
@@ -132,6 +170,9 @@ file_config_check(const file_config_t *config, file_error_t error)
     }
     if (status == STATUS_OK) {
         status = check_layers(config, error);
+    }
+    if (status == STATUS_OK) {
+        status = check_experts(config, error);
     }
     if (status != STATUS_OK) {
         return status;
@@ -160,6 +201,33 @@ file_config_set_gemma3(file_config_t *config, uint32_t sliding_window, uint32_t 
     for (uint32_t i = 0; i < config->layer_count && i < FILE_LAYER_COUNT_MAX; i++) {
         bool is_full = period == 0 || (i + 1) % period == 0;
         config->layer_kinds[i] = is_full ? FILE_LAYER_FULL : FILE_LAYER_SLIDING;
+    }
+}
+
+void
+file_config_set_gpt_oss(file_config_t *config)
+{
+    config->activation = FILE_ACTIVATION_SWIGLU_OAI;
+    config->expert_alpha = 1.702;
+    config->expert_limit = 7.0;
+    config->has_sinks = true;
+    for (uint32_t i = 0; i < config->layer_count && i < FILE_LAYER_COUNT_MAX; i++) {
+        config->layer_kinds[i] = i % 2 == 0 ? FILE_LAYER_SLIDING : FILE_LAYER_FULL;
+    }
+}
+
+void
+file_config_set_yarn(file_config_t *config, double attention_factor, double mscale,
+                     double mscale_all_dim)
+{
+    double factor = config->rope_scaling_factor;
+    double grown = factor > 1.0 ? 0.1 * log(factor) : 0.0;
+    config->rope_scaling = FILE_ROPE_SCALING_YARN;
+    config->rope_attention_factor = attention_factor;
+    if (attention_factor == 0 && mscale != 0 && mscale_all_dim != 0) {
+        config->rope_attention_factor = (1.0 + mscale * grown) / (1.0 + mscale_all_dim * grown);
+    } else if (attention_factor == 0) {
+        config->rope_attention_factor = 1.0 + grown;
     }
 }
 

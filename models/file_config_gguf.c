@@ -83,10 +83,13 @@ read_arch(const file_gguf_t *gguf, file_config_t *out, file_error_t error)
     } else if (file_view_equals(name, "gemma3")) {
         out->arch = FILE_ARCH_GEMMA3;
         out->rope_style = FILE_ROPE_NEOX;
+    } else if (file_view_equals(name, "gpt-oss")) {
+        out->arch = FILE_ARCH_GPT_OSS;
+        out->rope_style = FILE_ROPE_NEOX;
     } else {
         return file_error_set(error, STATUS_ERR_UNSUPPORTED,
                               "architecture '%s' is not supported; supported are llama, qwen3, "
-                              "gemma3",
+                              "gemma3, gpt-oss",
                               file_printable(name.bytes, name.size_bytes).text);
     }
     uint64_t split_count = 1;
@@ -115,10 +118,21 @@ read_rope_scaling(reader_t *self, file_config_t *out)
         out->rope_scaling_factor = arch_f64(self, "rope.scaling.factor", true, 1.0);
         return;
     }
+    if (status == STATUS_OK && out->arch == FILE_ARCH_GPT_OSS && file_view_equals(type, "yarn")) {
+        /* The model's own limits are not whole dimensions, which no key says. */
+        out->rope_truncates = false;
+        out->rope_scaling_factor = arch_f64(self, "rope.scaling.factor", true, 1.0);
+        out->rope_original_context_len =
+            arch_u32(self, "rope.scaling.original_context_length", UINT64_MAX);
+        out->rope_beta_fast = arch_f64(self, "rope.scaling.yarn_beta_fast", false, 32.0);
+        out->rope_beta_slow = arch_f64(self, "rope.scaling.yarn_beta_slow", false, 1.0);
+        file_config_set_yarn(out, 0.0, 0.0, 0.0);
+        return;
+    }
     if (status == STATUS_OK) {
         status = file_error_set(self->error, STATUS_ERR_UNSUPPORTED,
                                 "RoPE scaling '%s' is not supported; supported are none, linear, "
-                                "llama3",
+                                "and yarn for gpt-oss",
                                 file_printable(type.bytes, type.size_bytes).text);
     }
     self->status = self->status == STATUS_OK ? status : self->status;
@@ -139,6 +153,20 @@ read_gemma3(reader_t *self, file_config_t *out)
 }
 
 static void
+read_gpt_oss(reader_t *self, file_config_t *out)
+{
+    file_config_set_gpt_oss(out);
+    out->sliding_window = arch_u32(self, "attention.sliding_window", UINT64_MAX);
+    out->ffn_size = arch_u32(self, "expert_feed_forward_length", out->ffn_size);
+    out->expert_count = arch_u32(self, "expert_count", UINT64_MAX);
+    out->expert_used_count = arch_u32(self, "expert_used_count", UINT64_MAX);
+    if (self->status == STATUS_OK && out->expert_count == 0) {
+        self->status = file_error_set(self->error, STATUS_ERR_MALFORMED,
+                                      "GGUF key 'gpt-oss.expert_count': must be at least 1");
+    }
+}
+
+static void
 read_sizes(reader_t *self, file_config_t *out)
 {
     out->layer_count = arch_u32(self, "block_count", UINT64_MAX);
@@ -154,11 +182,14 @@ read_sizes(reader_t *self, file_config_t *out)
     out->rope_theta = arch_f64(self, "rope.freq_base", false, 10000.0);
     out->rms_eps = (float)arch_f64(self, "attention.layer_norm_rms_epsilon", true, 0);
     read_rope_scaling(self, out);
-    uint32_t expert_count = arch_u32(self, "expert_count", 0);
-    uint32_t window =
-        out->arch == FILE_ARCH_GEMMA3 ? 0 : arch_u32(self, "attention.sliding_window", 0);
+    bool slides = out->arch == FILE_ARCH_GEMMA3 || out->arch == FILE_ARCH_GPT_OSS;
+    bool mixes = out->arch == FILE_ARCH_GPT_OSS;
+    uint32_t expert_count = mixes ? 0 : arch_u32(self, "expert_count", 0);
+    uint32_t window = slides ? 0 : arch_u32(self, "attention.sliding_window", 0);
     if (out->arch == FILE_ARCH_GEMMA3) {
         read_gemma3(self, out);
+    } else if (mixes) {
+        read_gpt_oss(self, out);
     }
     if (self->status == STATUS_OK &&
         (value_dim != out->head_dim || expert_count > 0 || window > 0)) {

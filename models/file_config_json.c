@@ -81,14 +81,40 @@ read_arch(const json_t *root, file_config_t *out, file_error_t error)
         out->arch = FILE_ARCH_QWEN3;
     } else if (strcmp(name, "Gemma3ForCausalLM") == 0) {
         out->arch = FILE_ARCH_GEMMA3;
+    } else if (strcmp(name, "GptOssForCausalLM") == 0) {
+        out->arch = FILE_ARCH_GPT_OSS;
     } else {
         return file_error_set(error, STATUS_ERR_UNSUPPORTED,
                               "architecture '%s' is not supported; supported are "
                               "LlamaForCausalLM (llama), Qwen3ForCausalLM (qwen3), "
-                              "Gemma3ForCausalLM (gemma3)",
+                              "Gemma3ForCausalLM (gemma3), GptOssForCausalLM (gpt-oss)",
                               file_printable(name, strlen(name)).text);
     }
     return STATUS_OK;
+}
+
+static void
+read_yarn(reader_t *self, const json_t *rope, file_config_t *out)
+{
+    const json_t *truncate = json_object_get(rope, "truncate");
+    if (out->arch != FILE_ARCH_GPT_OSS) {
+        fail(self, STATUS_ERR_UNSUPPORTED, "rope_type", "'yarn' is supported in gpt-oss only");
+        return;
+    }
+    if (truncate != NULL && !json_is_boolean(truncate)) {
+        fail(self, STATUS_ERR_MALFORMED, "truncate", "must be true or false");
+    }
+    out->rope_truncates = truncate == NULL || json_is_true(truncate);
+    out->rope_original_context_len =
+        read_u32(self, rope, "original_max_position_embeddings", UINT64_MAX);
+    if (json_object_get(rope, "factor") == NULL && out->rope_original_context_len > 0) {
+        out->rope_scaling_factor = (double)out->context_len / out->rope_original_context_len;
+    }
+    out->rope_beta_fast = read_f64(self, rope, "beta_fast", 32.0);
+    out->rope_beta_slow = read_f64(self, rope, "beta_slow", 1.0);
+    file_config_set_yarn(out, read_f64(self, rope, "attention_factor", 0.0),
+                         read_f64(self, rope, "mscale", 0.0),
+                         read_f64(self, rope, "mscale_all_dim", 0.0));
 }
 
 /* Two spellings: "rope_theta" with "rope_scaling", or all in "rope_parameters". */
@@ -102,7 +128,8 @@ read_rope(reader_t *self, file_config_t *out)
     }
     const json_t *scaling = json_object_get(self->root, "rope_scaling");
     const json_t *rope = json_is_object(parameters) ? parameters : scaling;
-    out->rope_theta = read_f64(self, self->root, "rope_theta", 10000.0);
+    bool is_gpt_oss = out->arch == FILE_ARCH_GPT_OSS;
+    out->rope_theta = read_f64(self, self->root, "rope_theta", is_gpt_oss ? 150000.0 : 10000.0);
     out->rope_theta = read_f64(self, parameters, "rope_theta", out->rope_theta);
     double partial = read_f64(self, self->root, "partial_rotary_factor", 1.0);
     partial = read_f64(self, parameters, "partial_rotary_factor", partial);
@@ -114,6 +141,10 @@ read_rope(reader_t *self, file_config_t *out)
     out->rope_dim = (uint32_t)(partial * (double)out->head_dim);
     const char *type = json_string_value(json_object_get(rope, "rope_type"));
     type = type != NULL ? type : json_string_value(json_object_get(rope, "type"));
+    if (is_gpt_oss && !json_is_object(rope)) {
+        fail(self, STATUS_ERR_MALFORMED, "rope_parameters", "is missing");
+        return;
+    }
     if (rope == NULL || json_is_null(rope) || type == NULL || strcmp(type, "default") == 0) {
         return;
     }
@@ -126,9 +157,11 @@ read_rope(reader_t *self, file_config_t *out)
         out->rope_high_freq_factor = read_f64(self, rope, "high_freq_factor", 4.0);
         out->rope_original_context_len =
             read_u32(self, rope, "original_max_position_embeddings", UINT64_MAX);
+    } else if (strcmp(type, "yarn") == 0) {
+        read_yarn(self, rope, out);
     } else {
         fail(self, STATUS_ERR_UNSUPPORTED, "rope_type",
-             "is not supported; supported are default, linear, llama3");
+             "is not supported; supported are default, linear, llama3, yarn");
     }
 }
 
@@ -152,7 +185,8 @@ refuse_unsupported(reader_t *self, const file_config_t *out)
         fail(self, STATUS_ERR_UNSUPPORTED, "quantization_config",
              "is not supported; use a GGUF for quantised weights");
     }
-    for (size_t i = 0; out->arch != FILE_ARCH_GEMMA3 && i < json_array_size(layer_types); i++) {
+    bool may_slide = out->arch == FILE_ARCH_GEMMA3 || out->arch == FILE_ARCH_GPT_OSS;
+    for (size_t i = 0; !may_slide && i < json_array_size(layer_types); i++) {
         const char *type = json_string_value(json_array_get(layer_types, i));
         if (type == NULL || strcmp(type, "full_attention") != 0) {
             fail(self, STATUS_ERR_UNSUPPORTED, "layer_types",
@@ -223,6 +257,25 @@ read_gemma3(reader_t *self, file_config_t *out)
     }
 }
 
+/* Two spellings of the number of experts that a token chooses. */
+static void
+read_gpt_oss(reader_t *self, file_config_t *out)
+{
+    const json_t *root = self->root;
+    file_config_set_gpt_oss(out);
+    out->sliding_window = read_u32(self, root, "sliding_window", 128);
+    read_layer_kinds(self, out);
+    out->has_fused_experts = true;
+    out->expert_count = read_u32(self, root, "num_local_experts", 128);
+    out->expert_used_count = read_u32(self, root, "experts_per_token", 4);
+    out->expert_used_count = read_u32(self, root, "num_experts_per_tok", out->expert_used_count);
+    out->expert_alpha = read_f64(self, root, "swiglu_alpha", out->expert_alpha);
+    out->expert_limit = read_f64(self, root, "swiglu_limit", out->expert_limit);
+    if (out->expert_count == 0) {
+        fail(self, STATUS_ERR_MALFORMED, "num_local_experts", "must be at least 1");
+    }
+}
+
 static int32_t
 read_one_id(reader_t *self, const json_t *value, const char *key)
 {
@@ -274,11 +327,12 @@ read_sizes(reader_t *self, file_config_t *out)
     uint32_t head_dim = out->head_count > 0 ? out->hidden_size / out->head_count : 0;
     head_dim = out->arch == FILE_ARCH_QWEN3 ? 128 : head_dim; /* the class's own default */
     head_dim = out->arch == FILE_ARCH_GEMMA3 ? 256 : head_dim;
+    head_dim = out->arch == FILE_ARCH_GPT_OSS ? 64 : head_dim;
     out->head_dim = read_u32(self, root, "head_dim", head_dim);
     out->rms_eps = (float)read_f64(self, root, "rms_norm_eps", 1e-6);
     out->tied_embeddings = read_bool(self, "tie_word_embeddings", out->arch == FILE_ARCH_GEMMA3);
-    out->has_qk_norm = out->arch != FILE_ARCH_LLAMA;
-    out->has_qkv_bias = read_bool(self, "attention_bias", false);
+    out->has_qk_norm = out->arch == FILE_ARCH_QWEN3 || out->arch == FILE_ARCH_GEMMA3;
+    out->has_qkv_bias = read_bool(self, "attention_bias", out->arch == FILE_ARCH_GPT_OSS);
     out->has_o_bias = out->has_qkv_bias;
 }
 
@@ -298,6 +352,8 @@ file_config_from_json(const json_t *config, const json_t *generation, file_confi
     read_sizes(&reader, out);
     if (out->arch == FILE_ARCH_GEMMA3) {
         read_gemma3(&reader, out);
+    } else if (out->arch == FILE_ARCH_GPT_OSS) {
+        read_gpt_oss(&reader, out);
     }
     read_rope(&reader, out);
     refuse_unsupported(&reader, out);

@@ -50,6 +50,11 @@ hash_config(crypto_generichash_state *state, const file_config_t *config)
         config->sliding_window,
         config->has_post_norms,
         config->has_offset_norms,
+        config->rope_truncates,
+        config->expert_count,
+        config->expert_used_count,
+        config->has_fused_experts,
+        config->has_sinks,
     };
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
         hash_u64(state, numbers[i]);
@@ -62,6 +67,11 @@ hash_config(crypto_generichash_state *state, const file_config_t *config)
     hash_f64(state, config->rope_theta_sliding);
     hash_f64(state, config->query_scale);
     hash_f64(state, config->embed_scale);
+    hash_f64(state, config->rope_beta_fast);
+    hash_f64(state, config->rope_beta_slow);
+    hash_f64(state, config->rope_attention_factor);
+    hash_f64(state, config->expert_alpha);
+    hash_f64(state, config->expert_limit);
     (void)crypto_generichash_update(state, config->layer_kinds, config->layer_count);
 }
 

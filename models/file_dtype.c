@@ -15,6 +15,7 @@ static const dtype_info_t DTYPES[FILE_DTYPE_COUNT] = {
     [FILE_DTYPE_Q4_0] = {"Q4_0", 32, 18, 2},    [FILE_DTYPE_Q4_1] = {"Q4_1", 32, 20, 3},
     [FILE_DTYPE_Q5_0] = {"Q5_0", 32, 22, 6},    [FILE_DTYPE_Q4_K] = {"Q4_K", 256, 144, 12},
     [FILE_DTYPE_Q5_K] = {"Q5_K", 256, 176, 13}, [FILE_DTYPE_Q6_K] = {"Q6_K", 256, 210, 14},
+    [FILE_DTYPE_MXFP4] = {"MXFP4", 32, 17, 39},
 };
 
 const char *
@@ -86,5 +87,5 @@ file_dtype_gguf_name(uint32_t number)
 const char *
 file_dtype_list(void)
 {
-    return "F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q4_K, Q5_K, Q6_K";
+    return "F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q4_K, Q5_K, Q6_K, MXFP4";
 }

@@ -31,9 +31,10 @@ enum {
 
 /* Architectures that can be run, by the name each kind of checkpoint uses. */
 typedef enum {
-    FILE_ARCH_LLAMA,  /* GGUF "llama", HF "LlamaForCausalLM" */
-    FILE_ARCH_QWEN3,  /* GGUF "qwen3", HF "Qwen3ForCausalLM" */
-    FILE_ARCH_GEMMA3, /* GGUF "gemma3", HF "Gemma3ForCausalLM": text only */
+    FILE_ARCH_LLAMA,   /* GGUF "llama", HF "LlamaForCausalLM" */
+    FILE_ARCH_QWEN3,   /* GGUF "qwen3", HF "Qwen3ForCausalLM" */
+    FILE_ARCH_GEMMA3,  /* GGUF "gemma3", HF "Gemma3ForCausalLM": text only */
+    FILE_ARCH_GPT_OSS, /* GGUF "gpt-oss", HF "GptOssForCausalLM" */
 } file_arch_t;
 
 /* What a layer attends to. */
@@ -45,6 +46,7 @@ typedef enum {
 typedef enum {
     FILE_ACTIVATION_SILU = 0,
     FILE_ACTIVATION_GELU_TANH = 1,
+    FILE_ACTIVATION_SWIGLU_OAI = 2, /* of experts; with the config's alpha and limit */
 } file_activation_t;
 
 /* Which two values of a head one rotation mixes.  The reader never permutes weights, so the same
@@ -58,6 +60,7 @@ typedef enum {
     FILE_ROPE_SCALING_NONE,
     FILE_ROPE_SCALING_LINEAR, /* position / rope_scaling_factor */
     FILE_ROPE_SCALING_LLAMA3, /* per-frequency, with the four factors below */
+    FILE_ROPE_SCALING_YARN,   /* per-frequency, and rotations grow by the attention factor */
     FILE_ROPE_SCALING_TABLE,  /* GGUF rope_freqs.weight: frequency i is divided by entry i */
 } file_rope_scaling_t;
 
@@ -67,13 +70,14 @@ typedef enum {
     FILE_DTYPE_F32,
     FILE_DTYPE_F16,
     FILE_DTYPE_BF16,
-    FILE_DTYPE_Q8_0, /* 32 values: f16 d; 32 x i8 */
-    FILE_DTYPE_Q4_0, /* 32 values: f16 d; 16 bytes of two 4-bit values minus 8 */
-    FILE_DTYPE_Q4_1, /* 32 values: f16 d, f16 m; 16 bytes of two 4-bit values */
-    FILE_DTYPE_Q5_0, /* 32 values: f16 d; 4 bytes of high bits; 16 bytes of low 4 bits */
-    FILE_DTYPE_Q4_K, /* 256 values: f16 d, f16 dmin; 12 bytes of scales; 128 bytes */
-    FILE_DTYPE_Q5_K, /* 256 values: f16 d, f16 dmin; 12 of scales; 32 high; 128 low */
-    FILE_DTYPE_Q6_K, /* 256 values: 128 low; 64 high; 16 x i8 scales; f16 d */
+    FILE_DTYPE_Q8_0,  /* 32 values: f16 d; 32 x i8 */
+    FILE_DTYPE_Q4_0,  /* 32 values: f16 d; 16 bytes of two 4-bit values minus 8 */
+    FILE_DTYPE_Q4_1,  /* 32 values: f16 d, f16 m; 16 bytes of two 4-bit values */
+    FILE_DTYPE_Q5_0,  /* 32 values: f16 d; 4 bytes of high bits; 16 bytes of low 4 bits */
+    FILE_DTYPE_Q4_K,  /* 256 values: f16 d, f16 dmin; 12 bytes of scales; 128 bytes */
+    FILE_DTYPE_Q5_K,  /* 256 values: f16 d, f16 dmin; 12 of scales; 32 high; 128 low */
+    FILE_DTYPE_Q6_K,  /* 256 values: 128 low; 64 high; 16 x i8 scales; f16 d */
+    FILE_DTYPE_MXFP4, /* 32 values: u8 exponent; 16 bytes of two 4-bit floats; experts only */
     FILE_DTYPE_COUNT,
 } file_dtype_t;
 
@@ -92,24 +96,34 @@ typedef struct {
     uint32_t rope_dim; /* rotated values of a head; even, at most head_dim */
     file_rope_style_t rope_style;
     file_rope_scaling_t rope_scaling;
-    double rope_scaling_factor;         /* LINEAR and LLAMA3; else 1 */
+    double rope_scaling_factor;         /* LINEAR, LLAMA3 and YARN; else 1 */
     double rope_low_freq_factor;        /* LLAMA3 */
     double rope_high_freq_factor;       /* LLAMA3 */
-    uint32_t rope_original_context_len; /* LLAMA3 */
+    uint32_t rope_original_context_len; /* LLAMA3 and YARN */
+    double rope_beta_fast;              /* YARN: waves of more turns are kept */
+    double rope_beta_slow;              /* YARN: those of fewer are slowed by the factor */
+    bool rope_truncates;                /* YARN: both limits become whole dimensions */
+    double rope_attention_factor;       /* YARN: of cos and sin; 0 = 1 */
     float rms_eps;
     file_activation_t activation;              /* of the feed-forward's gate */
     uint32_t sliding_window;                   /* tokens; 0 = every layer is full */
     uint8_t layer_kinds[FILE_LAYER_COUNT_MAX]; /* file_layer_kind_t */
-    double rope_theta_sliding;                 /* of sliding layers, never scaled */
+    double rope_theta_sliding;                 /* of sliding layers, never scaled; 0 = as full */
     double query_scale;                        /* of the scores; 0 = 1 / sqrt(head_dim) */
     double embed_scale;                        /* of embedded tokens; 0 = 1 */
-    bool has_post_norms;   /* FILE_ROLE_ATTN_POST_NORM and _FFN_POST_NORM exist */
-    bool has_offset_norms; /* stored norm weights lack a 1 (HF gemma) */
-    bool tied_embeddings;  /* FILE_ROLE_OUTPUT is FILE_ROLE_TOKEN_EMBED */
-    bool has_qk_norm;      /* FILE_ROLE_ATTN_Q_NORM and _K_NORM exist */
-    bool has_qkv_bias;     /* FILE_ROLE_ATTN_Q_BIAS, _K_BIAS and _V_BIAS exist */
-    bool has_o_bias;       /* FILE_ROLE_ATTN_O_BIAS exists */
-    int32_t bos_id;        /* FILE_ID_NONE if there is none */
+    uint32_t expert_count;      /* 0 = one feed-forward, whose width is ffn_size like an expert's */
+    uint32_t expert_used_count; /* experts that a token chooses */
+    double expert_alpha;        /* SWIGLU_OAI */
+    double expert_limit;        /* SWIGLU_OAI */
+    bool has_fused_experts;     /* FILE_ROLE_EXPERT_GATE_UP; else _GATE and _UP */
+    bool has_sinks;             /* FILE_ROLE_ATTN_SINKS exists */
+    bool has_post_norms;        /* FILE_ROLE_ATTN_POST_NORM and _FFN_POST_NORM exist */
+    bool has_offset_norms;      /* stored norm weights lack a 1 (HF gemma) */
+    bool tied_embeddings;       /* FILE_ROLE_OUTPUT is FILE_ROLE_TOKEN_EMBED */
+    bool has_qk_norm;           /* FILE_ROLE_ATTN_Q_NORM and _K_NORM exist */
+    bool has_qkv_bias;          /* FILE_ROLE_ATTN_Q_BIAS, _K_BIAS and _V_BIAS exist */
+    bool has_o_bias;            /* FILE_ROLE_ATTN_O_BIAS exists */
+    int32_t bos_id;             /* FILE_ID_NONE if there is none */
     int32_t eos_id;
     int32_t pad_id;
     uint32_t stop_id_count; /* eos, then ends of turn; no doubles */
@@ -145,6 +159,19 @@ typedef enum {
     FILE_ROLE_FFN_UP,         /* [ffn_size, hidden_size] */
     FILE_ROLE_FFN_DOWN,       /* [hidden_size, ffn_size] */
     FILE_ROLE_FFN_POST_NORM,  /* [1, hidden_size]; of the feed-forward's output */
+    FILE_ROLE_ATTN_SINKS,     /* [1, head_count]: logits beside the scores, without a value */
+    FILE_ROLE_ROUTER,         /* [expert_count, hidden_size] */
+    FILE_ROLE_ROUTER_BIAS,    /* [1, expert_count] */
+    /* Experts one after the other.  Fused (HF): stored [inputs][outputs], gate and up by turns. */
+    FILE_ROLE_EXPERT_GATE_UP,      /* fused: [expert_count * hidden_size, 2 * ffn_size] */
+    FILE_ROLE_EXPERT_GATE_UP_BIAS, /* fused: [expert_count, 2 * ffn_size] */
+    FILE_ROLE_EXPERT_GATE,         /* [expert_count * ffn_size, hidden_size] */
+    FILE_ROLE_EXPERT_GATE_BIAS,    /* [expert_count, ffn_size] */
+    FILE_ROLE_EXPERT_UP,           /* [expert_count * ffn_size, hidden_size] */
+    FILE_ROLE_EXPERT_UP_BIAS,      /* [expert_count, ffn_size] */
+    FILE_ROLE_EXPERT_DOWN,         /* [expert_count * hidden_size, ffn_size]; fused: [expert_count
+                                    * ffn_size, hidden_size] */
+    FILE_ROLE_EXPERT_DOWN_BIAS,    /* [expert_count, hidden_size] */
     FILE_ROLE_COUNT,
 } file_role_t;
 
@@ -203,7 +230,7 @@ uint32_t file_dtype_block_length(file_dtype_t dtype);
 /* Bytes of a row of `cols` values, a multiple of the block length. */
 uint64_t file_dtype_row_size_bytes(file_dtype_t dtype, uint32_t cols);
 
-/* "llama", "qwen3", "gemma3". */
+/* "llama", "qwen3", "gemma3", "gpt-oss". */
 const char *file_arch_name(file_arch_t arch);
 
 #endif

@@ -41,6 +41,15 @@ MUST_CHECK proto_status_t file_config_check(const file_config_t *config, file_er
 /* Everything that a gemma3 has in common; `period` is the distance of full layers. */
 void file_config_set_gemma3(file_config_t *config, uint32_t sliding_window, uint32_t period);
 
+/* Everything that a gpt-oss has in common: sliding and full layers by turns, sinks, the experts'
+ * activation. */
+void file_config_set_gpt_oss(file_config_t *config);
+
+/* YaRN with the factor that stands in the config; an attention factor of 0 follows from it, and
+ * from both scales if neither is 0. */
+void file_config_set_yarn(file_config_t *config, double attention_factor, double mscale,
+                          double mscale_all_dim);
+
 /* Adds a stop id unless it is there, negative, or the list is full. */
 void file_config_add_stop_id(file_config_t *config, int32_t id);
 

@@ -13,6 +13,7 @@ typedef struct {
     const char *gguf;
     const char *folder;
     bool is_vector;
+    bool is_stack; /* of one matrix for each expert */
 } role_info_t;
 
 #define HF "model.layers.%" PRIu32 "."
@@ -42,10 +43,25 @@ static const role_info_t ROLES[FILE_ROLE_COUNT] = {
                                   HF "post_attention_layernorm.weight", true},
     [FILE_ROLE_FFN_POST_NORM] = {GG "post_ffw_norm.weight", HF "post_feedforward_layernorm.weight",
                                  true},
+    [FILE_ROLE_ATTN_SINKS] = {GG "attn_sinks.weight", HF "self_attn.sinks", true},
+    [FILE_ROLE_ROUTER] = {GG "ffn_gate_inp.weight", HF "mlp.router.weight", false},
+    [FILE_ROLE_ROUTER_BIAS] = {GG "ffn_gate_inp.bias", HF "mlp.router.bias", true},
+    [FILE_ROLE_EXPERT_GATE_UP] = {NULL, HF "mlp.experts.gate_up_proj", false, true},
+    [FILE_ROLE_EXPERT_GATE_UP_BIAS] = {NULL, HF "mlp.experts.gate_up_proj_bias", false},
+    [FILE_ROLE_EXPERT_GATE] = {GG "ffn_gate_exps.weight", NULL, false, true},
+    [FILE_ROLE_EXPERT_GATE_BIAS] = {GG "ffn_gate_exps.bias", NULL, false},
+    [FILE_ROLE_EXPERT_UP] = {GG "ffn_up_exps.weight", NULL, false, true},
+    [FILE_ROLE_EXPERT_UP_BIAS] = {GG "ffn_up_exps.bias", NULL, false},
+    [FILE_ROLE_EXPERT_DOWN] = {GG "ffn_down_exps.weight", HF "mlp.experts.down_proj", false, true},
+    [FILE_ROLE_EXPERT_DOWN_BIAS] = {GG "ffn_down_exps.bias", HF "mlp.experts.down_proj_bias",
+                                    false},
 };
 
 /* Where norms stand on both sides of a block, folders call the one before it by another name. */
 static const char FFN_NORM_BETWEEN[] = HF "pre_feedforward_layernorm.weight";
+
+/* A GGUF of a gpt-oss names the norm before the experts after the block that it follows. */
+static const char FFN_NORM_AFTER[] = GG "post_attention_norm.weight";
 
 #undef HF
 #undef GG
@@ -62,6 +78,9 @@ role_name(const file_model_t *self, file_role_t role, uint32_t layer, char out[N
     const char *pattern = self->is_gguf ? ROLES[role].gguf : ROLES[role].folder;
     if (role == FILE_ROLE_FFN_NORM && !self->is_gguf && self->config.has_post_norms) {
         pattern = FFN_NORM_BETWEEN;
+    } else if (role == FILE_ROLE_FFN_NORM && self->is_gguf &&
+               self->config.arch == FILE_ARCH_GPT_OSS) {
+        pattern = FFN_NORM_AFTER;
     }
     if (pattern == NULL) {
         return false;
@@ -75,6 +94,33 @@ role_name(const file_model_t *self, file_role_t role, uint32_t layer, char out[N
                        layer, rest);
     }
     return true;
+}
+
+/* Of a layer with experts. */
+static shape_t
+expert_shape(const file_config_t *config, file_role_t role)
+{
+    uint32_t hidden = config->hidden_size;
+    uint32_t ffn = config->ffn_size;
+    uint32_t count = config->expert_count;
+    bool is_fused = config->has_fused_experts;
+    if (role == FILE_ROLE_ROUTER) {
+        return (shape_t){count, hidden};
+    } else if (role == FILE_ROLE_ROUTER_BIAS) {
+        return (shape_t){1, count};
+    } else if (role == FILE_ROLE_EXPERT_GATE_UP) {
+        return (shape_t){count * hidden, 2 * ffn};
+    } else if (role == FILE_ROLE_EXPERT_GATE_UP_BIAS) {
+        return (shape_t){count, 2 * ffn};
+    } else if (role == FILE_ROLE_EXPERT_GATE || role == FILE_ROLE_EXPERT_UP) {
+        return (shape_t){count * ffn, hidden};
+    } else if (role == FILE_ROLE_EXPERT_GATE_BIAS || role == FILE_ROLE_EXPERT_UP_BIAS) {
+        return (shape_t){count, ffn};
+    } else if (role == FILE_ROLE_EXPERT_DOWN) {
+        return is_fused ? (shape_t){count * ffn, hidden} : (shape_t){count * hidden, ffn};
+    }
+    require(role == FILE_ROLE_EXPERT_DOWN_BIAS);
+    return (shape_t){count, hidden};
 }
 
 static shape_t
@@ -116,6 +162,19 @@ role_shape(const file_config_t *config, file_role_t role)
     case FILE_ROLE_FFN_NORM:
     case FILE_ROLE_FFN_POST_NORM:
         return (shape_t){1, hidden};
+    case FILE_ROLE_ATTN_SINKS:
+        return (shape_t){1, config->head_count};
+    case FILE_ROLE_ROUTER:
+    case FILE_ROLE_ROUTER_BIAS:
+    case FILE_ROLE_EXPERT_GATE_UP:
+    case FILE_ROLE_EXPERT_GATE_UP_BIAS:
+    case FILE_ROLE_EXPERT_GATE:
+    case FILE_ROLE_EXPERT_GATE_BIAS:
+    case FILE_ROLE_EXPERT_UP:
+    case FILE_ROLE_EXPERT_UP_BIAS:
+    case FILE_ROLE_EXPERT_DOWN:
+    case FILE_ROLE_EXPERT_DOWN_BIAS:
+        return expert_shape(config, role);
     case FILE_ROLE_COUNT:
         break;
     }
@@ -143,6 +202,25 @@ role_is_wanted(const file_config_t *config, file_role_t role)
     case FILE_ROLE_ATTN_POST_NORM:
     case FILE_ROLE_FFN_POST_NORM:
         return config->has_post_norms;
+    case FILE_ROLE_ATTN_SINKS:
+        return config->has_sinks;
+    case FILE_ROLE_FFN_GATE:
+    case FILE_ROLE_FFN_UP:
+    case FILE_ROLE_FFN_DOWN:
+        return config->expert_count == 0;
+    case FILE_ROLE_ROUTER:
+    case FILE_ROLE_ROUTER_BIAS:
+    case FILE_ROLE_EXPERT_DOWN:
+    case FILE_ROLE_EXPERT_DOWN_BIAS:
+        return config->expert_count > 0;
+    case FILE_ROLE_EXPERT_GATE_UP:
+    case FILE_ROLE_EXPERT_GATE_UP_BIAS:
+        return config->expert_count > 0 && config->has_fused_experts;
+    case FILE_ROLE_EXPERT_GATE:
+    case FILE_ROLE_EXPERT_GATE_BIAS:
+    case FILE_ROLE_EXPERT_UP:
+    case FILE_ROLE_EXPERT_UP_BIAS:
+        return config->expert_count > 0 && !config->has_fused_experts;
     case FILE_ROLE_TOKEN_EMBED:
     case FILE_ROLE_OUTPUT_NORM:
     case FILE_ROLE_ATTN_NORM:
@@ -151,9 +229,6 @@ role_is_wanted(const file_config_t *config, file_role_t role)
     case FILE_ROLE_ATTN_V:
     case FILE_ROLE_ATTN_O:
     case FILE_ROLE_FFN_NORM:
-    case FILE_ROLE_FFN_GATE:
-    case FILE_ROLE_FFN_UP:
-    case FILE_ROLE_FFN_DOWN:
     case FILE_ROLE_COUNT:
         break;
     }
@@ -171,14 +246,29 @@ role_slot(const file_model_t *self, file_role_t role, uint32_t layer)
 }
 
 static proto_status_t
-check_shape(const file_stored_t *stored, const char *name, bool is_vector, shape_t shape,
-            file_error_t error)
+check_shape(const file_stored_t *stored, const char *name, const role_info_t *info, shape_t shape,
+            uint32_t expert_count, file_error_t error)
 {
-    bool fits = is_vector ? stored->rank == 1 && stored->shape[0] == shape.cols
-                          : stored->rank == 2 && stored->shape[0] == shape.rows &&
-                                stored->shape[1] == shape.cols;
-    if (fits) {
+    uint64_t wanted[FILE_TENSOR_RANK_MAX] = {shape.cols};
+    uint32_t rank = 1;
+    if (info->is_stack) {
+        rank = 3;
+        wanted[0] = expert_count;
+        wanted[1] = shape.rows / expert_count;
+        wanted[2] = shape.cols;
+    } else if (!info->is_vector) {
+        rank = 2;
+        wanted[0] = shape.rows;
+        wanted[1] = shape.cols;
+    }
+    if (stored->rank == rank && memcmp(stored->shape, wanted, rank * sizeof *wanted) == 0) {
         return STATUS_OK;
+    }
+    char needed[96];
+    size_t used = 0;
+    for (uint32_t i = 0; i < rank; i++) {
+        used += (size_t)snprintf(needed + used, sizeof needed - used, "%s%" PRIu64,
+                                 i > 0 ? ", " : "", wanted[i]);
     }
     char found[96];
     size_t at = 0;
@@ -187,20 +277,14 @@ check_shape(const file_stored_t *stored, const char *name, bool is_vector, shape
         at += (size_t)snprintf(found + at, sizeof found - at, "%s%" PRIu64, i > 0 ? ", " : "",
                                stored->shape[i]);
     }
-    if (is_vector) {
-        return file_error_set(error, STATUS_ERR_MALFORMED,
-                              "tensor '%s': the config needs shape [%" PRIu32
-                              "], the file has [%s]",
-                              name, shape.cols, found);
-    }
     return file_error_set(error, STATUS_ERR_MALFORMED,
-                          "tensor '%s': the config needs shape [%" PRIu32 ", %" PRIu32
-                          "], the file has [%s]",
-                          name, shape.rows, shape.cols, found);
+                          "tensor '%s': the config needs shape [%s], the file has [%s]", name,
+                          needed, found);
 }
 
 static proto_status_t
-check_type(const file_stored_t *stored, const char *name, bool is_vector, file_error_t error)
+check_type(const file_stored_t *stored, const char *name, const role_info_t *info,
+           file_error_t error)
 {
     if (!stored->is_known) {
         return file_error_set(
@@ -208,7 +292,15 @@ check_type(const file_stored_t *stored, const char *name, bool is_vector, file_e
             "tensor '%s': its type is not supported; supported are F32, F16, BF16", name);
     }
     uint32_t block_length = file_dtype_block_length(stored->dtype);
-    if (is_vector && block_length > 1) {
+    if (info->is_stack ? block_length > 1 && stored->dtype != FILE_DTYPE_MXFP4
+                       : stored->dtype == FILE_DTYPE_MXFP4) {
+        return file_error_set(
+            error, STATUS_ERR_UNSUPPORTED,
+            "tensor '%s': type %s is not supported here; MXFP4 is for experts, and "
+            "experts are MXFP4, F32, F16 or BF16",
+            name, file_dtype_name(stored->dtype));
+    }
+    if (info->is_vector && block_length > 1) {
         return file_error_set(error, STATUS_ERR_UNSUPPORTED,
                               "tensor '%s': type %s is not supported for a vector", name,
                               file_dtype_name(stored->dtype));
@@ -234,11 +326,12 @@ assign_role(file_model_t *self, file_role_t role, uint32_t layer, file_error_t e
     if (stored == NULL) {
         return file_error_set(error, STATUS_ERR_MALFORMED, "tensor '%s' is missing", name);
     }
-    bool is_vector = ROLES[role].is_vector;
+    const role_info_t *info = &ROLES[role];
     shape_t shape = role_shape(&self->config, role);
-    proto_status_t status = check_shape(stored, name, is_vector, shape, error);
+    proto_status_t status =
+        check_shape(stored, name, info, shape, self->config.expert_count, error);
     if (status == STATUS_OK) {
-        status = check_type(stored, name, is_vector, error);
+        status = check_type(stored, name, info, error);
     }
     if (status != STATUS_OK) {
         return status;
@@ -293,7 +386,7 @@ read_gguf_parts(file_model_t *self, file_error_t error)
     }
     config->vocab_size = (uint32_t)embed->shape[0];
     config->tied_embeddings = file_tensors_find(&self->tensors, "output.weight") == NULL;
-    config->has_qk_norm = config->arch != FILE_ARCH_LLAMA;
+    config->has_qk_norm = config->arch == FILE_ARCH_QWEN3 || config->arch == FILE_ARCH_GEMMA3;
     config->has_qkv_bias = file_tensors_find(&self->tensors, "blk.0.attn_q.bias") != NULL;
     config->has_o_bias = file_tensors_find(&self->tensors, "blk.0.attn_output.bias") != NULL;
     if (file_tensors_find(&self->tensors, "rope_freqs.weight") != NULL) {

@@ -86,6 +86,7 @@ typedef struct {
     float *output; /* [rows][output_stride] */
     size_t output_stride;
     float scale;
+    const float *sinks; /* [q_heads] device, kern_attention.h; NULL = none */
 } backend_forward_t;
 
 /* Reports one address that the decode slot of `bs` reaches. */

@@ -12,6 +12,7 @@
 #include "kern_embed.h"
 #include "kern_linear.h"
 #include "kern_metadata.h"
+#include "kern_moe.h"
 #include "kern_norm.h"
 #include "kern_rope.h"
 #include "kern_sample.h"
@@ -22,6 +23,10 @@
     OP(rms_norm)                                                                                   \
     OP(linear)                                                                                     \
     OP(gate_up)                                                                                    \
+    OP(moe_route)                                                                                  \
+    OP(expert_gate_up)                                                                             \
+    OP(expert_linear)                                                                              \
+    OP(moe_combine)                                                                                \
     OP(silu_mul)                                                                                   \
     OP(add)                                                                                        \
     OP(rope_angles)                                                                                \

@@ -2,6 +2,7 @@
 #include "model_base.h"
 
 #include "model_gemma3.h"
+#include "model_gpt_oss.h"
 #include "model_llama.h"
 #include "proto_require.h"
 
@@ -17,6 +18,8 @@ model_new(device_t *device, const file_model_t *file, model_progress_fn progress
         return model_llama_new(device, file, progress, progress_context, out_p);
     case FILE_ARCH_GEMMA3:
         return model_gemma3_new(device, file, progress, progress_context, out_p);
+    case FILE_ARCH_GPT_OSS:
+        return model_gpt_oss_new(device, file, progress, progress_context, out_p);
     }
     return STATUS_ERR_UNSUPPORTED;
 }

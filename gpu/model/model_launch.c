@@ -21,6 +21,9 @@ model_rows_lay_out(const file_config_t *c, uint8_t *memory, uint32_t rows, uint3
     size_t q_size = (size_t)c->head_count * c->head_dim;
     size_t kv_size = (size_t)c->kv_head_count * c->head_dim;
     size_t angles = (size_t)rows * c->rope_dim;
+    size_t pairs = (size_t)rows * c->expert_used_count; /* 0 without experts */
+    size_t offsets = c->expert_count > 0 ? c->expert_count + 1 : 0;
+    float *integers[3] = {NULL};
     struct {
         float **pointer_p;
         size_t count;
@@ -34,14 +37,24 @@ model_rows_lay_out(const file_config_t *c, uint8_t *memory, uint32_t rows, uint3
         {&w.attn, rows * q_size},
         {&w.k, rows * kv_size},
         {&w.v, rows * kv_size},
-        {&w.hidden, (size_t)rows * c->ffn_size},
+        {&w.hidden, (pairs > 0 ? pairs : rows) * c->ffn_size},
         {&w.angles[0], angles},
         {&w.angles[1], c->sliding_window > 0 ? angles : 0},
+        {&w.router_logits, (size_t)rows * c->expert_count},
+        {&w.pair_results, pairs * c->hidden_size},
+        {&w.pair_weights, pairs},
+        {&integers[0], pairs},
+        {&integers[1], pairs},
+        {&integers[2], offsets},
     };
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         size_t offset = take(&at, parts[i].count * sizeof(float));
         *parts[i].pointer_p = memory == NULL ? NULL : (float *)(void *)(memory + offset);
     }
+    _Static_assert(sizeof(int32_t) == sizeof(float), "counted alike");
+    w.pair_experts = (int32_t *)(void *)integers[0];
+    w.pair_order = (int32_t *)(void *)integers[1];
+    w.expert_offsets = (int32_t *)(void *)integers[2];
     size_t cols_max = q_size > c->ffn_size ? q_size : c->ffn_size;
     cols_max = c->hidden_size > cols_max ? c->hidden_size : cols_max;
     w.linear_workspace_bytes = kern_linear_workspace_size_bytes(rows, (uint32_t)cols_max);
@@ -90,6 +103,7 @@ model_layer_load(model_weights_t *weights, const file_config_t *c, uint32_t inde
         {FILE_ROLE_ATTN_K_BIAS, c->has_qkv_bias, false, kv_size, &layer->k_bias},
         {FILE_ROLE_ATTN_V_BIAS, c->has_qkv_bias, false, kv_size, &layer->v_bias},
         {FILE_ROLE_ATTN_O_BIAS, c->has_o_bias, false, hidden, &layer->o_bias},
+        {FILE_ROLE_ATTN_SINKS, c->has_sinks, false, c->head_count, &layer->sinks},
     };
     for (size_t i = 0; i < sizeof vectors / sizeof *vectors; i++) {
         proto_status_t status = load_vector(weights, c, &vectors[i], index);
@@ -106,7 +120,8 @@ model_layer_load(model_weights_t *weights, const file_config_t *c, uint32_t inde
         {FILE_ROLE_FFN_GATE, &layer->gate}, {FILE_ROLE_FFN_UP, &layer->up},
         {FILE_ROLE_FFN_DOWN, &layer->down},
     };
-    for (size_t i = 0; i < sizeof matrices / sizeof *matrices; i++) {
+    size_t matrix_count = c->expert_count > 0 ? 4 : sizeof matrices / sizeof *matrices;
+    for (size_t i = 0; i < matrix_count; i++) {
         proto_status_t status =
             model_weights_matrix(weights, matrices[i].role, index, matrices[i].out);
         if (status != STATUS_OK) {
@@ -157,13 +172,14 @@ void
 model_launch_angles(const model_t *self, const model_context_t *context, const float *frequencies,
                     float *angles)
 {
+    double factor = self->config.rope_attention_factor;
     kern_rope_angles_args_t args = {
         .positions = context->positions,
         .positions_int64 = false,
         .rows = context->rows,
         .frequencies = frequencies,
         .rope_dim = self->config.rope_dim,
-        .scale = 1.0f,
+        .scale = factor > 0 ? (float)factor : 1.0f,
         .angles = angles,
     };
     device_ops(self->device)->rope_angles(context->stream, &args);
@@ -288,6 +304,7 @@ model_launch_attention(const model_t *self, const model_context_t *context,
         .output = rows->attn,
         .output_stride = layer->q.rows,
         .scale = (float)scale,
+        .sinks = layer->sinks,
     };
     backend_forward(context->backend, &attention);
     launch_linear(self, context, rows, &layer->o, layer->o_bias, rows->attn, rows->delta,

@@ -20,11 +20,12 @@ typedef struct {
     const float *k_bias;
     const float *v_bias;
     const float *o_bias;
+    const float *sinks; /* [head_count] */
     kern_weight_t q;
     kern_weight_t k;
     kern_weight_t v;
     kern_weight_t o;
-    kern_weight_t gate;
+    kern_weight_t gate; /* with experts (model_experts.h) there is none of these three */
     kern_weight_t up;
     kern_weight_t down;
 } model_layer_t;
@@ -44,9 +45,16 @@ typedef struct {
     float *k;
     float *v;
     float *attn;
-    float *delta; /* a block's output, added by the norm that follows it */
-    float *hidden;
+    float *delta;     /* a block's output, added by the norm that follows it */
+    float *hidden;    /* of the feed-forward; with experts a row for each pair */
     float *angles[2]; /* of full and of sliding layers; one of them where they agree */
+    /* With experts only; pairs and what stands of them: kern_moe.h. */
+    float *router_logits;
+    float *pair_results;
+    float *pair_weights;
+    int32_t *pair_experts;
+    int32_t *pair_order;
+    int32_t *expert_offsets; /* [expert_count + 1], whatever the rows */
     float *gathered;
     float *logits;
     void *linear_workspace;

@@ -24,6 +24,32 @@ scale_llama3(const file_config_t *config, double frequency)
     return (1.0 - smooth) * frequency / config->rope_scaling_factor + smooth * frequency;
 }
 
+/* The dimension whose wave turns so many times within the context that was trained. */
+static double
+dimension_of_turns(const file_config_t *config, double turns)
+{
+    double context = config->rope_original_context_len;
+    return config->rope_dim * log(context / (turns * 2.0 * M_PI)) / (2.0 * log(config->rope_theta));
+}
+
+/* YaRN: waves of many turns are kept, those of few slowed by the factor, and between both limits
+ * there is a straight line over the dimensions. */
+static double
+scale_yarn(const file_config_t *config, double frequency, uint32_t index)
+{
+    double low = dimension_of_turns(config, config->rope_beta_fast);
+    double high = dimension_of_turns(config, config->rope_beta_slow);
+    if (config->rope_truncates) {
+        low = floor(low);
+        high = ceil(high);
+    }
+    low = fmax(low, 0.0);
+    high = fmin(high, config->rope_dim - 1.0);
+    high += low == high ? 0.001 : 0.0;
+    double slowed = fmin(fmax((index - low) / (high - low), 0.0), 1.0);
+    return frequency / config->rope_scaling_factor * slowed + frequency * (1.0 - slowed);
+}
+
 void
 model_rope_frequencies(const file_config_t *config, const float *factors, float *out)
 {
@@ -37,6 +63,9 @@ model_rope_frequencies(const file_config_t *config, const float *factors, float 
             break;
         case FILE_ROPE_SCALING_LLAMA3:
             frequency = scale_llama3(config, frequency);
+            break;
+        case FILE_ROPE_SCALING_YARN:
+            frequency = scale_yarn(config, frequency, i);
             break;
         case FILE_ROPE_SCALING_TABLE:
             frequency /= factors[i];

@@ -108,6 +108,26 @@ drop_mapped(const void *data, size_t size_bytes)
     }
 }
 
+kern_type_t
+model_weights_type(file_dtype_t dtype)
+{
+    require(dtype < FILE_DTYPE_COUNT);
+    require(dtype != FILE_DTYPE_MXFP4);
+    return types[dtype];
+}
+
+void
+model_weights_note(model_weights_t *self, const file_tensor_t *tensor, size_t copy_size_bytes,
+                   bool is_done)
+{
+    self->weight_bytes += copy_size_bytes;
+    self->mapped_bytes += copy_size_bytes == 0 ? tensor->size_bytes : 0;
+    if (is_done) {
+        drop_mapped(tensor->data, tensor->size_bytes);
+    }
+    note_progress(self, tensor->size_bytes);
+}
+
 proto_status_t
 model_weights_matrix(model_weights_t *self, file_role_t role, uint32_t layer, kern_weight_t *out)
 {
@@ -116,10 +136,9 @@ model_weights_matrix(model_weights_t *self, file_role_t role, uint32_t layer, ke
     if (status != STATUS_OK) {
         return status;
     }
-    require(tensor.dtype < FILE_DTYPE_COUNT);
     kern_weight_t weight = {
         .data = tensor.data,
-        .type = types[tensor.dtype],
+        .type = model_weights_type(tensor.dtype),
         .rows = tensor.rows,
         .cols = tensor.cols,
         .packed = false,
@@ -160,7 +179,7 @@ model_weights_vector(model_weights_t *self, file_role_t role, uint32_t layer, ui
     if (status != STATUS_OK) {
         return status;
     }
-    kern_type_row_to_float(types[tensor.dtype], tensor.data, length, memory);
+    kern_type_row_to_float(model_weights_type(tensor.dtype), tensor.data, length, memory);
     float *values = memory;
     for (uint32_t i = 0; offset != 0.0f && i < length; i++) {
         values[i] += offset;

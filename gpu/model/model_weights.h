@@ -39,6 +39,14 @@ MUST_CHECK proto_status_t model_weights_vector(model_weights_t *self, file_role_
                                                uint32_t layer, uint32_t length, float offset,
                                                const float **out);
 
+/* How the kernels call a stored type; not for FILE_DTYPE_MXFP4, which they do not compute with. */
+kern_type_t model_weights_type(file_dtype_t dtype);
+
+/* Counts a tensor that the caller brought to the device itself: `copy_size_bytes` of it, or 0 for
+ * one that is used in place.  `is_done`: its pages of the mapping are given back. */
+void model_weights_note(model_weights_t *self, const file_tensor_t *tensor, size_t copy_size_bytes,
+                        bool is_done);
+
 /* Zeroed device memory that lives as long as the weights. */
 MUST_CHECK proto_status_t model_weights_alloc(model_weights_t *self, size_t size_bytes,
                                               void **out_p);

@@ -174,7 +174,7 @@ decode_distance(driver_t *driver, const reference_t *reference)
     return distance_of(&distance);
 }
 
-static const char *const fixtures[] = {"tiny-llama", "tiny-qwen3", "tiny-gemma3"};
+static const char *const fixtures[] = {"tiny-llama", "tiny-qwen3", "tiny-gemma3", "tiny-gpt-oss"};
 enum { FIXTURE_COUNT = sizeof fixtures / sizeof *fixtures };
 
 /* A wrong rotation, norm, head order or mask shows in the logits long before it shows in words. */
@@ -249,29 +249,39 @@ find_tensor(const bytes_t *file, const file_model_t *model, file_role_t role, fi
 }
 
 static void
+replace_text(bytes_t *file, const char *from, const char *to)
+{
+    char *at = strstr((char *)file->data, from);
+    ck_assert_ptr_nonnull(at);
+    size_t before = (size_t)(at - (char *)file->data);
+    size_t from_size = strlen(from);
+    size_t to_size = strlen(to);
+    size_t rest = file->size_bytes - before - from_size;
+    uint8_t *changed = malloc(before + to_size + rest + 1);
+    ck_assert_ptr_nonnull(changed);
+    memcpy(changed, file->data, before);
+    memcpy(changed + before, to, to_size);
+    memcpy(changed + before + to_size, at + from_size, rest + 1);
+    file->size_bytes = before + to_size + rest;
+    free(file->data);
+    file->data = changed;
+}
+
+/* So slow that no position matters; where two kinds of layers rotate, one is enough. */
+static void
 mutate_no_rope(bytes_t *config, bytes_t *weights, const file_model_t *model)
 {
     (void)weights;
-    (void)model;
-    /* So slow that no position matters; where two kinds of layers rotate, one is enough. */
-    const char *from = "\"rope_type\": \"default\"";
-    const char *to = "\"rope_type\": \"linear\", \"factor\": 1e30";
-    if (strstr((char *)config->data, "\"factor\": 2.0") != NULL) {
-        from = "\"factor\": 2.0";
-        to = "\"factor\": 1e30";
+    if (file_model_config(model)->arch == FILE_ARCH_GPT_OSS) {
+        /* YaRN keeps the fastest wave whatever its factor. */
+        replace_text(config, "\"rope_type\": \"yarn\"", "\"rope_type\": \"linear\"");
+        replace_text(config, "\"factor\": 8.0", "\"factor\": 1e30");
+    } else if (file_model_config(model)->arch == FILE_ARCH_GEMMA3) {
+        replace_text(config, "\"factor\": 2.0", "\"factor\": 1e30");
+    } else {
+        replace_text(config, "\"rope_type\": \"default\"",
+                     "\"rope_type\": \"linear\", \"factor\": 1e30");
     }
-    char *at = strstr((char *)config->data, from);
-    ck_assert_ptr_nonnull(at);
-    size_t before = (size_t)(at - (char *)config->data);
-    size_t from_size = strlen(from);
-    size_t to_size = strlen(to);
-    uint8_t *longer = malloc(config->size_bytes + to_size);
-    memcpy(longer, config->data, before);
-    memcpy(longer + before, to, to_size);
-    memcpy(longer + before + to_size, at + from_size, config->size_bytes - before - from_size);
-    config->size_bytes += to_size - from_size;
-    free(config->data);
-    config->data = longer;
 }
 
 static void
@@ -300,13 +310,56 @@ mutate_norm_left_out(bytes_t *config, bytes_t *weights, const file_model_t *mode
     }
 }
 
+/* So low that they take no part. */
+static void
+mutate_no_sinks(bytes_t *config, bytes_t *weights, const file_model_t *model)
+{
+    (void)config;
+    file_tensor_t tensor;
+    uint8_t *data = find_tensor(weights, model, FILE_ROLE_ATTN_SINKS, &tensor);
+    for (uint32_t i = 0; i < tensor.cols; i++) {
+        float none = -1e30f;
+        memcpy(data + i * sizeof none, &none, sizeof none);
+    }
+}
+
+static void
+mutate_expert_order(bytes_t *config, bytes_t *weights, const file_model_t *model)
+{
+    (void)config;
+    file_tensor_t tensor;
+    uint8_t *data = find_tensor(weights, model, FILE_ROLE_EXPERT_GATE_UP, &tensor);
+    size_t expert_bytes = tensor.size_bytes / file_model_config(model)->expert_count;
+    uint8_t *spare = malloc(expert_bytes);
+    ck_assert_ptr_nonnull(spare);
+    memcpy(spare, data, expert_bytes);
+    memcpy(data, data + expert_bytes, expert_bytes);
+    memcpy(data + expert_bytes, spare, expert_bytes);
+    free(spare);
+}
+
+/* The attention factor of YaRN is not 1. */
+static void
+mutate_attention_factor(bytes_t *config, bytes_t *weights, const file_model_t *model)
+{
+    (void)weights;
+    (void)model;
+    replace_text(config, "\"factor\": 8.0", "\"factor\": 8.0, \"attention_factor\": 1.0");
+}
+
+typedef void (*mutate_fn)(bytes_t *config, bytes_t *weights, const file_model_t *model);
+
 static const struct {
     const char *name;
-    void (*mutate)(bytes_t *config, bytes_t *weights, const file_model_t *model);
+    mutate_fn mutate;
+    const char *fixture; /* NULL = every one */
 } mutants[] = {
-    {"no rope", mutate_no_rope},
-    {"swapped heads", mutate_swapped_heads},
-    {"a norm left out", mutate_norm_left_out},
+    {"no rope", mutate_no_rope, NULL},
+    {"swapped heads", mutate_swapped_heads, NULL},
+    {"a norm left out", mutate_norm_left_out, NULL},
+    {"sinks left out", mutate_no_sinks, "tiny-gpt-oss"},
+    {"two experts exchanged", mutate_expert_order, "tiny-gpt-oss"},
+    {"no attention factor", mutate_attention_factor, "tiny-gpt-oss"},
 };
 enum { MUTANT_COUNT = sizeof mutants / sizeof *mutants };
 
@@ -314,6 +367,10 @@ enum { MUTANT_COUNT = sizeof mutants / sizeof *mutants };
 START_TEST(mutants_fail_the_bound)
 {
     const char *fixture = fixtures[_i / MUTANT_COUNT];
+    const char *only = mutants[_i % MUTANT_COUNT].fixture;
+    if (only != NULL && strcmp(only, fixture) != 0) {
+        return;
+    }
     static reference_t reference;
     reference_read(&reference, fixture);
     char source[600];

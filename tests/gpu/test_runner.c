@@ -10,7 +10,7 @@
 
 enum { VOCABULARY = 320, GENERATED = 24, SLOTS = 12 };
 
-static const char *const fixtures[] = {"tiny-llama", "tiny-qwen3", "tiny-gemma3"};
+static const char *const fixtures[] = {"tiny-llama", "tiny-qwen3", "tiny-gemma3", "tiny-gpt-oss"};
 enum { FIXTURE_COUNT = sizeof fixtures / sizeof *fixtures };
 static char model_path[600];
 
@@ -27,7 +27,7 @@ tiny_options(const char *fixture)
         .capture_bs_max = 8,
         .graph_debug = true,
     };
-    if (strcmp(fixture, "tiny-gemma3") == 0) {
+    if (strcmp(fixture, "tiny-gemma3") == 0 || strcmp(fixture, "tiny-gpt-oss") == 0) {
         /* The driver keeps whole tables in sliding groups too, which need more than a window. */
         options.cache_size_bytes = 64 << 20;
     }

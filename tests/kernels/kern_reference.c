@@ -296,6 +296,11 @@ reference_attention(const kern_attention_cache_t *cache, const int32_t *pages, c
         max = score > max ? score : max;
     }
     double sum = 0.0;
+    if (cache->sinks != NULL) {
+        double sink = (double)cache->sinks[head];
+        max = sink > max ? sink : max;
+        sum = exp(sink - max);
+    }
     for (int64_t p = begin; p <= position; p++) {
         uint32_t page = (uint32_t)pages[p / cache->page_size];
         uint32_t place = (uint32_t)(p % cache->page_size);

@@ -29,12 +29,18 @@ typedef struct {
     kern_type_t cache_type;
     float logit_cap;
     int32_t window_left;
+    bool has_sinks;
 } shape_t;
 
 static const shape_t shapes[] = {
-    {9, 3, 64, 64, KERN_TYPE_F32, 0.0f, -1},  {4, 4, 16, 7, KERN_TYPE_F32, 0.0f, -1},
-    {8, 2, 128, 32, KERN_TYPE_F16, 0.0f, -1}, {6, 1, 80, 16, KERN_TYPE_F16, 30.0f, -1},
-    {2, 2, 24, 5, KERN_TYPE_F32, 0.0f, 100},  {4, 2, 64, 1, KERN_TYPE_F16, 0.0f, 0},
+    {9, 3, 64, 64, KERN_TYPE_F32, 0.0f, -1, false},
+    {4, 4, 16, 7, KERN_TYPE_F32, 0.0f, -1, false},
+    {8, 2, 128, 32, KERN_TYPE_F16, 0.0f, -1, false},
+    {6, 1, 80, 16, KERN_TYPE_F16, 30.0f, -1, false},
+    {2, 2, 24, 5, KERN_TYPE_F32, 0.0f, 100, false},
+    {4, 2, 64, 1, KERN_TYPE_F16, 0.0f, 0, false},
+    {8, 2, 16, 16, KERN_TYPE_F32, 0.0f, -1, true},
+    {6, 2, 32, 8, KERN_TYPE_F16, 0.0f, 127, true},
 };
 
 enum {
@@ -81,6 +87,17 @@ world_new(const shape_t *shape, reference_random_t *random)
     for (size_t i = 0; i < q_count; i++) {
         world.q[i] = 2.0f * reference_normal(random);
     }
+    float *sinks = NULL;
+    if (shape->has_sinks) {
+        /* Below, among and above the scores, and one that takes no part. */
+        sinks = malloc(shape->q_heads * sizeof *sinks);
+        expect(sinks != NULL);
+        for (uint32_t i = 0; i < shape->q_heads; i++) {
+            sinks[i] = 3.0f * reference_normal(random);
+        }
+        sinks[0] = 30.0f;
+        sinks[1] = -INFINITY;
+    }
     world.cache = (kern_attention_cache_t){
         .k_cache = caches[0],
         .v_cache = caches[1],
@@ -95,6 +112,7 @@ world_new(const shape_t *shape, reference_random_t *random)
         .scale = 1.0f / sqrtf((float)shape->head_dim),
         .logit_cap = shape->logit_cap,
         .window_left = shape->window_left,
+        .sinks = sinks,
     };
     return world;
 }
@@ -104,6 +122,7 @@ world_free(world_t *world)
 {
     free((void *)(uintptr_t)world->cache.k_cache);
     free((void *)(uintptr_t)world->cache.v_cache);
+    free((void *)(uintptr_t)world->cache.sinks);
     free(world->table);
     free(world->q);
 }

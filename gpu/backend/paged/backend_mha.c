@@ -252,6 +252,7 @@ cache_of(const mha_t *self, const backend_forward_t *forward, const int32_t *pag
         .scale = forward->scale,
         .logit_cap = 0.0f,
         .window_left = window == 0 ? -1 : (int32_t)window - 1,
+        .sinks = forward->sinks,
     };
     return cache;
 }

@@ -1,0 +1,291 @@
+/* Experts: loading and launching. */
+#include "model_experts.h"
+
+#include <string.h>
+
+#include "proto_require.h"
+
+/* ---- loading --------------------------------------------------------------------------------- */
+
+/* A matrix of every expert as the file has it, and a part of it as the kernels want it. */
+typedef struct {
+    file_tensor_t stored;
+    uint32_t expert_count;
+    uint32_t rows;  /* outputs of one expert */
+    uint32_t cols;  /* inputs */
+    uint32_t first; /* where outputs lie side by side: the first one's column, */
+    uint32_t step;  /*   and how far the next is */
+} stack_t;
+
+/* Stored [experts][inputs][columns]: outputs become rows. */
+static void
+turn_over(const stack_t *stack, size_t element_size_bytes, uint8_t *out)
+{
+    const uint8_t *data = stack->stored.data;
+    size_t row_size_bytes = stack->stored.cols * element_size_bytes;
+    for (uint32_t expert = 0; expert < stack->expert_count; expert++) {
+        const uint8_t *from = data + (size_t)expert * stack->cols * row_size_bytes;
+        for (uint32_t n = 0; n < stack->rows; n++) {
+            size_t column = stack->first + (size_t)n * stack->step;
+            for (uint32_t k = 0; k < stack->cols; k++) {
+                memcpy(out, from + k * row_size_bytes + column * element_size_bytes,
+                       element_size_bytes);
+                out += element_size_bytes;
+            }
+        }
+    }
+}
+
+static kern_expert_weight_t
+describe(const stack_t *stack, const void *data, kern_type_t type)
+{
+    return (kern_expert_weight_t){
+        .data = data,
+        .type = type,
+        .rows = stack->rows,
+        .cols = stack->cols,
+        .expert_stride_bytes = stack->rows * kern_type_row_size_bytes(type, stack->cols),
+        .bias = NULL,
+    };
+}
+
+/* `step` 0: stored as the kernels want it. */
+static proto_status_t
+load_stack(model_weights_t *weights, file_role_t role, uint32_t layer, stack_t *stack,
+           kern_expert_weight_t *out)
+{
+    proto_status_t status = file_model_tensor(weights->file, role, layer, &stack->stored);
+    if (status != STATUS_OK) {
+        return status;
+    }
+    const file_tensor_t *stored = &stack->stored;
+    bool is_mxfp4 = stored->dtype == FILE_DTYPE_MXFP4;
+    kern_type_t type = is_mxfp4 ? KERN_TYPE_BF16 : model_weights_type(stored->dtype);
+    if (stack->step == 0 && !is_mxfp4) {
+        *out = describe(stack, stored->data, type);
+        model_weights_note(weights, stored, 0, false);
+        return STATUS_OK;
+    }
+    if (is_mxfp4 && stack->step != 0) {
+        return STATUS_ERR_UNSUPPORTED;
+    }
+    size_t row_size_bytes = kern_type_row_size_bytes(type, stack->cols);
+    size_t rows = (size_t)stack->expert_count * stack->rows;
+    void *memory = NULL;
+    status = model_weights_alloc(weights, rows * row_size_bytes, &memory);
+    if (status != STATUS_OK) {
+        return status;
+    }
+    if (is_mxfp4) {
+        size_t stride = file_dtype_row_size_bytes(stored->dtype, stored->cols);
+        for (size_t row = 0; row < rows; row++) {
+            kern_mxfp4_row_to_bf16((const uint8_t *)stored->data + row * stride, stack->cols,
+                                   (uint16_t *)memory + row * stack->cols);
+        }
+    } else {
+        turn_over(stack, kern_type_block_size_bytes(type), memory);
+    }
+    *out = describe(stack, memory, type);
+    model_weights_note(weights, stored, rows * row_size_bytes, true);
+    return STATUS_OK;
+}
+
+/* The biases of every expert; of each row every `step`th from `first` on. */
+static proto_status_t
+load_biases(model_weights_t *weights, file_role_t role, uint32_t layer, uint32_t first,
+            uint32_t step, const float **out)
+{
+    file_tensor_t stored;
+    proto_status_t status = file_model_tensor(weights->file, role, layer, &stored);
+    if (status != STATUS_OK) {
+        return status;
+    }
+    kern_type_t type = model_weights_type(stored.dtype);
+    size_t stride = kern_type_row_size_bytes(type, stored.cols);
+    uint32_t count = stored.cols / step;
+    void *memory = NULL;
+    status =
+        model_weights_alloc(weights, (size_t)stored.rows * stored.cols * sizeof(float), &memory);
+    if (status != STATUS_OK) {
+        return status;
+    }
+    float *values = memory;
+    for (uint32_t row = 0; row < stored.rows; row++) {
+        /* The end of the memory is the scratch of the row: it lies behind what is kept of it. */
+        float *whole = values + (size_t)row * count;
+        kern_type_row_to_float(type, (const uint8_t *)stored.data + row * stride, stored.cols,
+                               whole);
+        for (uint32_t i = 0; i < count; i++) {
+            whole[i] = whole[first + (size_t)i * step];
+        }
+    }
+    model_weights_note(weights, &stored, (size_t)stored.rows * stored.cols * sizeof(float), true);
+    *out = values;
+    return STATUS_OK;
+}
+
+/* Gate and up of a folder lie in one matrix, by turns. */
+static proto_status_t
+load_fused(model_weights_t *weights, const file_config_t *c, uint32_t layer, model_experts_t *out)
+{
+    kern_expert_weight_t *halves[2] = {&out->gate, &out->up};
+    for (uint32_t i = 0; i < 2; i++) {
+        stack_t stack = {.expert_count = c->expert_count,
+                         .rows = c->ffn_size,
+                         .cols = c->hidden_size,
+                         .first = i,
+                         .step = 2};
+        proto_status_t status =
+            load_stack(weights, FILE_ROLE_EXPERT_GATE_UP, layer, &stack, halves[i]);
+        if (status == STATUS_OK) {
+            status =
+                load_biases(weights, FILE_ROLE_EXPERT_GATE_UP_BIAS, layer, i, 2, &halves[i]->bias);
+        }
+        if (status != STATUS_OK) {
+            return status;
+        }
+    }
+    return STATUS_OK;
+}
+
+static proto_status_t
+load_apart(model_weights_t *weights, const file_config_t *c, uint32_t layer, model_experts_t *out)
+{
+    const struct {
+        file_role_t role;
+        file_role_t bias;
+        kern_expert_weight_t *out;
+    } halves[2] = {{FILE_ROLE_EXPERT_GATE, FILE_ROLE_EXPERT_GATE_BIAS, &out->gate},
+                   {FILE_ROLE_EXPERT_UP, FILE_ROLE_EXPERT_UP_BIAS, &out->up}};
+    for (uint32_t i = 0; i < 2; i++) {
+        stack_t stack = {.expert_count = c->expert_count,
+                         .rows = c->ffn_size,
+                         .cols = c->hidden_size};
+        proto_status_t status = load_stack(weights, halves[i].role, layer, &stack, halves[i].out);
+        if (status == STATUS_OK) {
+            status = load_biases(weights, halves[i].bias, layer, 0, 1, &halves[i].out->bias);
+        }
+        if (status != STATUS_OK) {
+            return status;
+        }
+    }
+    return STATUS_OK;
+}
+
+proto_status_t
+model_experts_load(model_weights_t *weights, const file_config_t *c, uint32_t layer,
+                   model_experts_t *out)
+{
+    if (c->hidden_size > KERN_MOE_COLS_MAX || c->ffn_size > KERN_MOE_COLS_MAX ||
+        c->expert_count > KERN_MOE_EXPERTS_MAX || c->expert_used_count > KERN_MOE_TOP_K_MAX) {
+        return STATUS_ERR_UNSUPPORTED;
+    }
+    proto_status_t status = model_weights_matrix(weights, FILE_ROLE_ROUTER, layer, &out->router);
+    if (status == STATUS_OK) {
+        status = model_weights_vector(weights, FILE_ROLE_ROUTER_BIAS, layer, c->expert_count, 0.0f,
+                                      &out->router_bias);
+    }
+    if (status == STATUS_OK) {
+        status = c->has_fused_experts ? load_fused(weights, c, layer, out)
+                                      : load_apart(weights, c, layer, out);
+    }
+    if (status != STATUS_OK) {
+        return status;
+    }
+    if (out->gate.type != out->up.type) {
+        return STATUS_ERR_UNSUPPORTED;
+    }
+    stack_t down = {.expert_count = c->expert_count,
+                    .rows = c->hidden_size,
+                    .cols = c->ffn_size,
+                    .step = c->has_fused_experts ? 1 : 0};
+    status = load_stack(weights, FILE_ROLE_EXPERT_DOWN, layer, &down, &out->down);
+    if (status != STATUS_OK) {
+        return status;
+    }
+    return load_biases(weights, FILE_ROLE_EXPERT_DOWN_BIAS, layer, 0, 1, &out->down.bias);
+}
+
+/* ---- launches -------------------------------------------------------------------------------- */
+
+static void
+launch_router(const model_t *self, const model_context_t *context, const model_experts_t *experts,
+              const model_rows_t *rows)
+{
+    const file_config_t *c = &self->config;
+    kern_linear_args_t logits = {
+        .input = rows->normed,
+        .input_stride = c->hidden_size,
+        .rows = context->rows,
+        .weight_count = 1,
+        .weights = {experts->router},
+        .biases = {experts->router_bias},
+        .outputs = {rows->router_logits},
+        .output_strides = {c->expert_count},
+        .accumulate = false,
+        .workspace = rows->linear_workspace,
+        .workspace_size_bytes = rows->linear_workspace_bytes,
+        .activations = self->activations,
+    };
+    device_ops(self->device)->linear(context->stream, &logits);
+    kern_moe_route_args_t route = {
+        .logits = rows->router_logits,
+        .logit_stride = c->expert_count,
+        .rows = context->rows,
+        .expert_count = c->expert_count,
+        .top_k = c->expert_used_count,
+        .experts = rows->pair_experts,
+        .weights = rows->pair_weights,
+        .order = rows->pair_order,
+        .offsets = rows->expert_offsets,
+    };
+    device_ops(self->device)->moe_route(context->stream, &route);
+}
+
+void
+model_launch_experts(const model_t *self, const model_context_t *context,
+                     const model_experts_t *experts, const model_rows_t *rows)
+{
+    const file_config_t *c = &self->config;
+    launch_router(self, context, experts, rows);
+    kern_expert_rows_t pairs = {
+        .order = rows->pair_order,
+        .offsets = rows->expert_offsets,
+        .expert_count = c->expert_count,
+        .pair_count = context->rows * c->expert_used_count,
+    };
+    kern_expert_gate_up_args_t gate_up = {
+        .pairs = pairs,
+        .input = rows->normed,
+        .input_stride = c->hidden_size,
+        .input_divisor = c->expert_used_count,
+        .gate = experts->gate,
+        .up = experts->up,
+        .alpha = (float)c->expert_alpha,
+        .limit = (float)c->expert_limit,
+        .output = rows->hidden,
+        .output_stride = c->ffn_size,
+    };
+    device_ops(self->device)->expert_gate_up(context->stream, &gate_up);
+    kern_expert_linear_args_t down = {
+        .pairs = pairs,
+        .input = rows->hidden,
+        .input_stride = c->ffn_size,
+        .input_divisor = 1,
+        .weight = experts->down,
+        .output = rows->pair_results,
+        .output_stride = c->hidden_size,
+    };
+    device_ops(self->device)->expert_linear(context->stream, &down);
+    kern_moe_combine_args_t combine = {
+        .input = rows->pair_results,
+        .input_stride = c->hidden_size,
+        .weights = rows->pair_weights,
+        .rows = context->rows,
+        .top_k = c->expert_used_count,
+        .cols = c->hidden_size,
+        .output = rows->delta,
+        .output_stride = c->hidden_size,
+    };
+    device_ops(self->device)->moe_combine(context->stream, &combine);
+}
