@@ -11,11 +11,11 @@
 #include "kern_type.h"
 
 static const char *
-fixture_path(char *buffer, size_t size_bytes)
+fixture_path(const char *name, char *buffer, size_t size_bytes)
 {
     const char *source = getenv("ONEPATH_SOURCE");
-    snprintf(buffer, size_bytes, "%s/tests/kernels/fixtures/blocks.bin",
-             source != NULL ? source : ".");
+    snprintf(buffer, size_bytes, "%s/tests/kernels/fixtures/%s", source != NULL ? source : ".",
+             name);
     return buffer;
 }
 
@@ -23,7 +23,7 @@ fixture_path(char *buffer, size_t size_bytes)
 START_TEST(rows_agree_with_the_fixture)
 {
     char path[1024];
-    FILE *file = fopen(fixture_path(path, sizeof path), "rb");
+    FILE *file = fopen(fixture_path("blocks.bin", path, sizeof path), "rb");
     ck_assert_msg(file != NULL, "%s", path);
     uint32_t header[3];
     int types = 0;
@@ -58,6 +58,37 @@ START_TEST(rows_agree_with_the_fixture)
     }
     fclose(file);
     ck_assert_int_eq(types, 7);
+}
+END_TEST
+
+/* MXFP4 as the gguf package reads it, to the bit: BF16 loses nothing, the smallest scale included.
+ */
+START_TEST(mxfp4_becomes_bf16_without_loss)
+{
+    char path[1024];
+    FILE *file = fopen(fixture_path("mxfp4.bin", path, sizeof path), "rb");
+    ck_assert_msg(file != NULL, "%s", path);
+    uint32_t header[3];
+    uint8_t row[8 * 17];
+    float wanted[256];
+    uint16_t got[256];
+    ck_assert_uint_eq(fread(header, sizeof header, 1, file), 1);
+    ck_assert_uint_eq(header[0], 39);
+    ck_assert_uint_eq(header[1], 256);
+    ck_assert_uint_eq(header[2], sizeof row);
+    ck_assert_uint_eq(fread(row, 1, sizeof row, file), sizeof row);
+    ck_assert_uint_eq(fread(wanted, sizeof *wanted, 256, file), 256);
+    fclose(file);
+    kern_mxfp4_row_to_bf16(row, 256, got);
+    for (uint32_t i = 0; i < 256; i++) {
+        uint32_t bits = (uint32_t)got[i] << 16;
+        float value;
+        memcpy(&value, &bits, sizeof value);
+        expect_msg(value == wanted[i], "[%u]: %.9g, not %.9g", i, (double)value, (double)wanted[i]);
+    }
+    row[17 * 3] = 255;
+    kern_mxfp4_row_to_bf16(row, 256, got);
+    expect((got[96] & 0x7F80u) == 0x7F80u && (got[96] & 0x7Fu) != 0);
 }
 END_TEST
 
@@ -117,6 +148,7 @@ main(void)
     Suite *suite = suite_create("kernels.type");
     TCase *tests = tcase_create("type");
     tcase_add_test(tests, rows_agree_with_the_fixture);
+    tcase_add_test(tests, mxfp4_becomes_bf16_without_loss);
     tcase_add_test(tests, halves_survive_the_round_trip);
     tcase_add_test(tests, floats_round_to_the_nearest_half);
     tcase_add_test(tests, unknown_types_and_odd_rows_are_refused);

@@ -132,6 +132,39 @@ START_TEST(tiny_qwen3_has_norms_and_wide_heads)
 }
 END_TEST
 
+START_TEST(tiny_gpt_oss_has_experts_sinks_and_yarn)
+{
+    const file_config_t *config = open_model(support_fixture("tiny-gpt-oss"));
+    ck_assert_int_eq(config->arch, FILE_ARCH_GPT_OSS);
+    ck_assert_str_eq(file_arch_name(config->arch), "gpt-oss");
+    ck_assert(config->has_sinks && config->has_qkv_bias && config->has_o_bias);
+    ck_assert(!config->has_qk_norm && !config->has_post_norms && !config->tied_embeddings);
+    ck_assert_uint_eq(config->sliding_window, 12);
+    ck_assert_int_eq(config->layer_kinds[0], FILE_LAYER_SLIDING);
+    ck_assert_int_eq(config->layer_kinds[1], FILE_LAYER_FULL);
+    ck_assert_uint_eq(config->expert_count, 6);
+    ck_assert_uint_eq(config->expert_used_count, 3);
+    ck_assert_double_eq(config->expert_alpha, 1.702);
+    ck_assert_double_eq(config->expert_limit, 1.5);
+    ck_assert_int_eq(config->rope_scaling, FILE_ROPE_SCALING_YARN);
+    ck_assert(!config->rope_truncates);
+    ck_assert_double_eq(config->rope_scaling_factor, 8.0);
+    ck_assert_double_eq(config->rope_beta_fast, 4.0);
+    ck_assert_double_eq(config->rope_beta_slow, 1.0);
+    ck_assert_double_eq_tol(config->rope_attention_factor, 0.1 * log(8.0) + 1.0, 1e-12);
+    expect_shape(FILE_ROLE_ATTN_SINKS, 3, FILE_DTYPE_F32, 1, 8);
+    expect_shape(FILE_ROLE_ROUTER, 3, FILE_DTYPE_F32, 6, 64);
+    expect_shape(FILE_ROLE_EXPERT_GATE_UP, 0, FILE_DTYPE_F32, 6 * 64, 2 * 32);
+    expect_shape(FILE_ROLE_EXPERT_GATE_UP_BIAS, 0, FILE_DTYPE_F32, 6, 2 * 32);
+    expect_shape(FILE_ROLE_EXPERT_DOWN, 0, FILE_DTYPE_F32, 6 * 32, 64);
+    file_tensor_t none;
+    ck_assert_int_eq(file_model_tensor(model, FILE_ROLE_FFN_GATE, 0, &none), STATUS_ERR_NOT_FOUND);
+    ck_assert_int_eq(file_model_tensor(model, FILE_ROLE_EXPERT_GATE, 0, &none),
+                     STATUS_ERR_NOT_FOUND);
+    file_model_close(&model);
+}
+END_TEST
+
 /* A role must be the tensor of its name: compared with the bytes that the file's header points at.
  */
 START_TEST(roles_are_the_tensors_of_their_names)
@@ -265,11 +298,12 @@ START_TEST(types_have_their_sizes)
         uint32_t block_length;
         uint64_t size_bytes; /* of 512 values */
     } CASES[] = {
-        {FILE_DTYPE_F32, "F32", 1, 2048},    {FILE_DTYPE_F16, "F16", 1, 1024},
-        {FILE_DTYPE_BF16, "BF16", 1, 1024},  {FILE_DTYPE_Q8_0, "Q8_0", 32, 544},
-        {FILE_DTYPE_Q4_0, "Q4_0", 32, 288},  {FILE_DTYPE_Q4_1, "Q4_1", 32, 320},
-        {FILE_DTYPE_Q5_0, "Q5_0", 32, 352},  {FILE_DTYPE_Q4_K, "Q4_K", 256, 288},
-        {FILE_DTYPE_Q5_K, "Q5_K", 256, 352}, {FILE_DTYPE_Q6_K, "Q6_K", 256, 420},
+        {FILE_DTYPE_F32, "F32", 1, 2048},     {FILE_DTYPE_F16, "F16", 1, 1024},
+        {FILE_DTYPE_BF16, "BF16", 1, 1024},   {FILE_DTYPE_Q8_0, "Q8_0", 32, 544},
+        {FILE_DTYPE_Q4_0, "Q4_0", 32, 288},   {FILE_DTYPE_Q4_1, "Q4_1", 32, 320},
+        {FILE_DTYPE_Q5_0, "Q5_0", 32, 352},   {FILE_DTYPE_Q4_K, "Q4_K", 256, 288},
+        {FILE_DTYPE_Q5_K, "Q5_K", 256, 352},  {FILE_DTYPE_Q6_K, "Q6_K", 256, 420},
+        {FILE_DTYPE_MXFP4, "MXFP4", 32, 272},
     };
     ck_assert_uint_eq(sizeof CASES / sizeof CASES[0], FILE_DTYPE_COUNT);
     for (size_t i = 0; i < FILE_DTYPE_COUNT; i++) {
@@ -291,6 +325,7 @@ main(void)
     tcase_add_test(cases, tiny_llama_has_separate_output_and_no_extras);
     tcase_add_test(cases, tiny_llama3_has_scaled_rope_and_biases);
     tcase_add_test(cases, tiny_qwen3_has_norms_and_wide_heads);
+    tcase_add_test(cases, tiny_gpt_oss_has_experts_sinks_and_yarn);
     tcase_add_test(cases, roles_are_the_tensors_of_their_names);
     tcase_add_test(cases, the_digest_follows_weights_and_config);
     tcase_add_test(cases, prefetch_reports_its_progress);
