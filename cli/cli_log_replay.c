@@ -66,8 +66,7 @@ fill_break(const cli_replay_options_t *options, actor_replay_options_t *out)
     if (options->break_kind == NULL) {
         return STATUS_OK;
     }
-    const char *name = strncmp(options->break_kind, "type=", 5) == 0 ? options->break_kind + 5
-                                                                     : options->break_kind;
+    const char *name = options->break_kind;
     uint32_t count = 0;
     const proto_message_t *messages = proto_message_all(&count);
     for (uint32_t i = 0; i < count; i++) {

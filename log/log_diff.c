@@ -8,6 +8,7 @@
 #include "log_print.h"
 #include "proto_require.h"
 
+/* Fields that differ between two runs of the same thing. */
 static const char *const default_ignored[] = {
     "duration_ns", "queue_ns", "deadline_ns",    "step_age_ns", "cpu_ns",
     "busy_ns",     "epoch",    "resident_bytes", "progress",
@@ -24,13 +25,6 @@ typedef struct {
     log_diff_result_t *result;
     const char *actor; /* that is compared */
 } diff_t;
-
-const char *const *
-log_diff_default_ignored(uint32_t *count_p)
-{
-    *count_p = sizeof default_ignored / sizeof default_ignored[0];
-    return default_ignored;
-}
 
 static void
 add_ignored(diff_t *self, const char *const *names, uint32_t count)

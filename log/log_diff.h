@@ -41,9 +41,6 @@ typedef struct {
     uint32_t damages;     /* segments of either side that are damaged */
 } log_diff_result_t;
 
-/* Fields that differ between two runs of the same thing. */
-const char *const *log_diff_default_ignored(uint32_t *count_p);
-
 /* Prints the first difference of each actor that has one.  Failures as in log_set_open(). */
 MUST_CHECK proto_status_t log_diff(const log_diff_side_t *a, const log_diff_side_t *b,
                                    const log_diff_options_t *options, FILE *out,

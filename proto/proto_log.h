@@ -232,10 +232,6 @@ MUST_CHECK proto_status_t proto_log_reader_resync(proto_log_reader_t *self, uint
  * as text.  Damage that no good record follows gives STATUS_AGAIN, as a torn tail does. */
 void proto_log_reader_set_skip(proto_log_reader_t *self, bool skip);
 
-/* Damaged places and bytes passed over so far, in skip mode. */
-uint64_t proto_log_reader_damage_count(const proto_log_reader_t *self);
-uint64_t proto_log_reader_damage_bytes(const proto_log_reader_t *self);
-
 /* Goes to `offset`, which must be where a record begins (else the next call says MALFORMED); the
  * order of sequences is judged anew from there. */
 void proto_log_reader_seek(proto_log_reader_t *self, uint64_t offset);

@@ -20,8 +20,6 @@ typedef struct {
     uint64_t offset;
     uint64_t last_sequence;
     bool last_is_drop;
-    uint64_t damage_count;
-    uint64_t damage_bytes;
 } proto_log_mark_t;
 
 void proto_log_reader_mark(const proto_log_reader_t *self, proto_log_mark_t *out);

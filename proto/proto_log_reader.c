@@ -272,18 +272,6 @@ proto_log_reader_why(const proto_log_reader_t *self)
     return self->why;
 }
 
-uint64_t
-proto_log_reader_damage_count(const proto_log_reader_t *self)
-{
-    return self->damage_count;
-}
-
-uint64_t
-proto_log_reader_damage_bytes(const proto_log_reader_t *self)
-{
-    return self->damage_bytes;
-}
-
 void
 proto_log_reader_seek(proto_log_reader_t *self, uint64_t offset)
 {
@@ -303,9 +291,7 @@ proto_log_reader_mark(const proto_log_reader_t *self, proto_log_mark_t *out)
 {
     *out = (proto_log_mark_t){.offset = self->offset,
                               .last_sequence = self->last_sequence,
-                              .last_is_drop = self->last_is_drop,
-                              .damage_count = self->damage_count,
-                              .damage_bytes = self->damage_bytes};
+                              .last_is_drop = self->last_is_drop};
 }
 
 void
@@ -314,6 +300,4 @@ proto_log_reader_rewind(proto_log_reader_t *self, const proto_log_mark_t *mark)
     self->offset = mark->offset;
     self->last_sequence = mark->last_sequence;
     self->last_is_drop = mark->last_is_drop;
-    self->damage_count = mark->damage_count; /* the damage will be met again */
-    self->damage_bytes = mark->damage_bytes;
 }

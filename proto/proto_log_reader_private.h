@@ -24,8 +24,6 @@ struct proto_log_reader {
     size_t window_capacity_bytes;
     char why[PROTO_LOG_WHY_SIZE_BYTES];
     bool skip;
-    uint64_t damage_count;
-    uint64_t damage_bytes;
     uint64_t made_lost; /* content of a DROP record that is made here */
     char made_why[2 * PROTO_LOG_WHY_SIZE_BYTES];
 };

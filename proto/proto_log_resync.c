@@ -118,8 +118,6 @@ proto_log_reader_step_over(proto_log_reader_t *self, proto_log_record_t *out)
         return status;
     }
     self->why[0] = '\0';
-    self->damage_count++;
-    self->damage_bytes += end - begin;
     self->made_lost = lost;
     (void)snprintf(self->made_why, sizeof self->made_why,
                    "damage, bytes %" PRIu64 " to %" PRIu64 ": %s", begin, end, why);
