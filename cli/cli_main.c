@@ -13,7 +13,7 @@ static const struct {
 } commands[] = {
     {"serve", cli_serve, "serve a model on this machine"},
     {"demo", cli_demo, "start a node, ask it one question, show what each actor did"},
-    {"log", cli_log, "list and show recorded messages"},
+    {"log", cli_log, "show, measure, compare, cut, repair and replay recorded messages"},
     {"scheduler", cli_scheduler, "attach another scheduler to a running node, and go back"},
     {"sim", cli_sim, "run a whole node in one thread, with faults, from one seed"},
     {"conform", cli_conform, "check a scheduler against every rule of the protocol"},
@@ -28,9 +28,9 @@ help(FILE *stream)
                     "  onepath serve model.gguf --port 8000\n"
                     "  onepath log show LOGDIR/scheduler.*.alog\n\n");
     for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
-        fprintf(stream, "  %-8s %s\n", commands[i].name, commands[i].text);
+        fprintf(stream, "  %-9s %s\n", commands[i].name, commands[i].text);
     }
-    fprintf(stream, "  %-8s %s\n\nonepath COMMAND --help says more.\n", "version",
+    fprintf(stream, "  %-9s %s\n\nonepath COMMAND --help says more.\n", "version",
             "print the version");
 }
 
