@@ -97,10 +97,6 @@ static void
 read_yarn(reader_t *self, const json_t *rope, file_config_t *out)
 {
     const json_t *truncate = json_object_get(rope, "truncate");
-    if (out->arch != FILE_ARCH_GPT_OSS) {
-        fail(self, STATUS_ERR_UNSUPPORTED, "rope_type", "'yarn' is supported in gpt-oss only");
-        return;
-    }
     if (truncate != NULL && !json_is_boolean(truncate)) {
         fail(self, STATUS_ERR_MALFORMED, "truncate", "must be true or false");
     }
@@ -157,11 +153,11 @@ read_rope(reader_t *self, file_config_t *out)
         out->rope_high_freq_factor = read_f64(self, rope, "high_freq_factor", 4.0);
         out->rope_original_context_len =
             read_u32(self, rope, "original_max_position_embeddings", UINT64_MAX);
-    } else if (strcmp(type, "yarn") == 0) {
+    } else if (is_gpt_oss && strcmp(type, "yarn") == 0) {
         read_yarn(self, rope, out);
     } else {
         fail(self, STATUS_ERR_UNSUPPORTED, "rope_type",
-             "is not supported; supported are default, linear, llama3, yarn");
+             "is not supported; supported are default, linear, llama3, and yarn in gpt-oss");
     }
 }
 
