@@ -11,7 +11,7 @@
 #include "file_safetensors.h"
 #include "support.h"
 
-enum { TEXT_MAX = 1 << 20 };
+enum { TEXT_MAX = 1 << 21 };
 
 static char *folder;
 static char error[FILE_ERROR_SIZE_BYTES];
@@ -48,17 +48,25 @@ copy_fixture(const char *from, const char *name)
     support_write(folder, name, text, read_fixture(path));
 }
 
-/* Copies config.json with one replacement; `from` must be there. */
+/* Copies a fixture's config.json with one replacement; `from` must be there. */
 static void
-change_config(const char *from, const char *to)
+change_config_of(const char *fixture, const char *from, const char *to)
 {
     static char changed[TEXT_MAX];
-    (void)read_fixture("tiny-llama3/config.json");
+    char path[256];
+    (void)snprintf(path, sizeof path, "%s/config.json", fixture);
+    (void)read_fixture(path);
     char *at = strstr(text, from);
     ck_assert_msg(at != NULL, "'%s' is not in the config", from);
     int written = snprintf(changed, sizeof changed, "%.*s%s%s", (int)(at - text), text, to,
                            at + strlen(from));
     support_write(folder, "config.json", changed, (size_t)written);
+}
+
+static void
+change_config(const char *from, const char *to)
+{
+    change_config_of("tiny-llama3", from, to);
 }
 
 static proto_status_t
@@ -293,6 +301,50 @@ START_TEST(a_config_that_cannot_be_run_is_refused)
 }
 END_TEST
 
+START_TEST(experts_that_cannot_be_run_are_refused)
+{
+    copy_fixture("tiny-gpt-oss", "model.safetensors");
+    static const struct {
+        const char *from;
+        const char *to;
+        proto_status_t status;
+        const char *wanted;
+    } CASES[] = {
+        {"\"GptOssForCausalLM\"", "\"GptOssForCausalLM\"", STATUS_OK, ""},
+        {"\"num_local_experts\": 6", "\"num_local_experts\": 0", STATUS_ERR_MALFORMED,
+         "at least 1"},
+        {"\"num_local_experts\": 6", "\"num_local_experts\": 5", STATUS_ERR_MALFORMED,
+         "the config needs shape [5"},
+        {"\"num_local_experts\": 6", "\"num_local_experts\": 4000000000", STATUS_ERR_MALFORMED,
+         "expert count"},
+        {"\"num_experts_per_tok\": 3", "\"num_experts_per_tok\": 7", STATUS_ERR_MALFORMED,
+         "experts of a token"},
+        {"\"num_experts_per_tok\": 3", "\"num_experts_per_tok\": 0", STATUS_ERR_MALFORMED,
+         "experts of a token"},
+        {"\"intermediate_size\": 32", "\"intermediate_size\": 48", STATUS_ERR_MALFORMED,
+         "the config needs shape [6, 64, 96], the file has [6, 64, 64]"},
+        {"\"intermediate_size\": 32", "\"intermediate_size\": 1000000", STATUS_ERR_MALFORMED,
+         "width of an expert"},
+        {"\"swiglu_limit\": 1.5", "\"swiglu_limit\": 0", STATUS_ERR_MALFORMED, "activation"},
+        {"\"swiglu_alpha\": 1.702", "\"swiglu_alpha\": -1e999", STATUS_ERR_MALFORMED, ""},
+        {"\"sliding_window\": 12", "\"sliding_window\": 0", STATUS_ERR_MALFORMED, "window"},
+        {"\"full_attention\",", "", STATUS_ERR_MALFORMED, "layer_types"},
+        {"\"full_attention\",", "\"linear_attention\",", STATUS_ERR_UNSUPPORTED, "layer_types"},
+        {"\"attention_bias\": true", "\"attention_bias\": false", STATUS_ERR_UNSUPPORTED, "bias"},
+        {"\"rope_type\": \"yarn\"", "\"rope_type\": \"dynamic\"", STATUS_ERR_UNSUPPORTED, "yarn"},
+        {"\"truncate\": false", "\"truncate\": 0", STATUS_ERR_MALFORMED, "truncate"},
+        {"\"beta_fast\": 4.0", "\"beta_fast\": -4.0", STATUS_ERR_MALFORMED, "scaling factor"},
+        {"\"rope_theta\": 500.0", "\"rope_theta\": 1.0", STATUS_ERR_MALFORMED, "RoPE base"},
+        {"\"rope_parameters\"", "\"rope_other\"", STATUS_ERR_MALFORMED, "rope_parameters"},
+        {"\"original_max_position_embeddings\": 64", "\"x\": 64", STATUS_ERR_MALFORMED, "missing"},
+    };
+    for (size_t i = 0; i < sizeof CASES / sizeof CASES[0]; i++) {
+        change_config_of("tiny-gpt-oss", CASES[i].from, CASES[i].to);
+        expect(CASES[i].status, CASES[i].wanted);
+    }
+}
+END_TEST
+
 START_TEST(missing_files_are_named)
 {
     expect(STATUS_ERR_IO, "config.json");
@@ -494,6 +546,7 @@ main(void)
     tcase_add_test(cases, a_weights_file_cut_anywhere_is_refused);
     tcase_add_test(cases, flipped_bits_in_a_header_never_crash);
     tcase_add_test(cases, a_config_that_cannot_be_run_is_refused);
+    tcase_add_test(cases, experts_that_cannot_be_run_are_refused);
     tcase_add_test(cases, missing_files_are_named);
     tcase_add_test(cases, shards_are_one_model);
     tcase_add_test(cases, shards_never_leave_the_folder);
