@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "actor_replay_prefix.h"
+#include "actor_replay_command.h"
 #include "log_set.h"
 #include "proto_require.h"
 
@@ -301,9 +301,9 @@ compare_lines(bisect_t *self, FILE *theirs, FILE *ours)
 static proto_status_t
 judge(bisect_t *self, const char *good_command, const char *folder)
 {
-    char paths[2][PATH_SIZE_BYTES];
-    (void)snprintf(paths[0], PATH_SIZE_BYTES, "%s/good.digests", folder);
-    (void)snprintf(paths[1], PATH_SIZE_BYTES, "%s/own.digests", folder);
+    char paths[2][ACTOR_REPLAY_PATH_SIZE_BYTES];
+    (void)snprintf(paths[0], ACTOR_REPLAY_PATH_SIZE_BYTES, "%s/good.digests", folder);
+    (void)snprintf(paths[1], ACTOR_REPLAY_PATH_SIZE_BYTES, "%s/own.digests", folder);
     actor_replay_options_t options = *self->options;
     options.from_sequence = self->points[0].sequence;
     options.checks_after = UINT64_MAX;
@@ -314,7 +314,7 @@ judge(bisect_t *self, const char *good_command, const char *folder)
     if (status == STATUS_OK) {
         status =
             actor_replay_command_run(good_command, self->options->paths, self->options->path_count,
-                                     paths[0], COMMAND_TIMEOUT_NS, &exit_code);
+                                     paths[0], ACTOR_REPLAY_COMMAND_TIMEOUT_NS, &exit_code);
     }
     FILE *theirs = status == STATUS_OK ? fopen(paths[0], "re") : NULL;
     FILE *ours = status == STATUS_OK ? fopen(paths[1], "re") : NULL;

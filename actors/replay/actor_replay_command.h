@@ -1,14 +1,17 @@
-/* actor_replay_prefix.h - excerpts of a log and commands that judge them.
+/* actor_replay_command.h - shell commands that judge a log.
  *
- * Private to actors/replay/. */
-#ifndef ACTOR_REPLAY_PREFIX_H
-#define ACTOR_REPLAY_PREFIX_H
+ * Private to actors/replay/.  Owns the child process for the time of a call, which blocks until the
+ * command ends or its time is over.  One thread. */
+#ifndef ACTOR_REPLAY_COMMAND_H
+#define ACTOR_REPLAY_COMMAND_H
 
-#include "actor_replay.h"
+#include <stdint.h>
 
-#define COMMAND_TIMEOUT_NS UINT64_C(600000000000)
+#include "proto_status.h"
 
-enum { PATH_SIZE_BYTES = 4096 };
+#define ACTOR_REPLAY_COMMAND_TIMEOUT_NS UINT64_C(600000000000)
+
+enum { ACTOR_REPLAY_PATH_SIZE_BYTES = 4096 };
 
 /* Runs a shell command in which {log} stands for `paths`; its stdout goes to the file `output`, or
  * to our stderr if that is NULL.  *exit_code is 128 + N after signal N, 124 if it took too long.
