@@ -1,9 +1,9 @@
 /* fcfs.h - a scheduler that serves who came first, in one page of policy.
  *
- * It takes one executor with one cache group without a window, whose blocks are whole parents: what
- * the models of today have.  A request is admitted when a slot and all blocks that it can ever need
- * are free, so nothing ever has to be taken back.  Prompts are computed chunk by chunk, in order,
- * next to the rows that decode.  There is no prefix cache. */
+ * It takes one executor with one cache group without a window, whose blocks are whole parents:
+ * llama and qwen3, not gemma3, whose windows are a second group.  A request is admitted when a slot
+ * and all blocks that it can ever need are free, so nothing ever has to be taken back.  Prompts are
+ * computed chunk by chunk, in order, next to the rows that decode.  There is no prefix cache. */
 #ifndef FCFS_H
 #define FCFS_H
 
