@@ -216,8 +216,7 @@ cli_node_configure_log(const cli_node_t *node, const char *actor, uint64_t epoch
     return STATUS_OK;
 }
 
-/* ---- command lines of the actors --------------------------------------------------------------
- */
+/* ---- command lines of the actors ------------------------------------------------------------- */
 
 enum { ARGV_STORE_SIZE_BYTES = 64 * 1024, ARGV_WORDS_MAX = 512 };
 
@@ -306,8 +305,7 @@ cli_node_argv(const cli_node_t *node, const char *kind, const char *model)
     return &store.words[first];
 }
 
-/* ---- signals -----------------------------------------------------------------------------------
- */
+/* ---- signals --------------------------------------------------------------------------------- */
 
 static void
 on_signal(int number)

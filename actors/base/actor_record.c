@@ -161,8 +161,7 @@ put_u32(uint8_t out[4], uint32_t value)
     }
 }
 
-/* ---- inputs and outputs ----------------------------------------------------------------------
- */
+/* ---- inputs and outputs ---------------------------------------------------------------------- */
 
 void
 actor_record_input(actor_record_t *self, const actor_input_t *input, proto_bytes_t body,
@@ -226,8 +225,7 @@ actor_record_output(actor_record_t *self, uint64_t now_ns, const proto_header_t 
     append_message(self, &record, header, emission->body, emission->blob);
 }
 
-/* ---- who and when ----------------------------------------------------------------------------
- */
+/* ---- who and when ---------------------------------------------------------------------------- */
 
 static void
 append_channel(actor_record_t *self, uint64_t now_ns, uint32_t peer)
@@ -297,8 +295,7 @@ actor_record_fault(actor_record_t *self, uint64_t now_ns, const char *text)
     }
 }
 
-/* ---- snapshots -------------------------------------------------------------------------------
- */
+/* ---- snapshots ------------------------------------------------------------------------------- */
 
 /* False: it does not fit half a ring. */
 static bool

@@ -75,8 +75,7 @@ send_report(actor_shell_t *self)
     self->report_next_ns = self->now_ns + REPORT_MS * MS_NS;
 }
 
-/* ---- the supervisor's word, and what it is told of peers ---------------------------------------
- */
+/* ---- the supervisor's word, and what it is told of peers ------------------------------------- */
 
 static void
 complain(actor_shell_t *self, proto_role_t role, const char *name, uint64_t epoch,

@@ -24,8 +24,7 @@ typedef struct {
     proto_status_t failure;
 } executor_t;
 
-/* ---- the core's operations, with what only the device knows -----------------------------------
- */
+/* ---- the core's operations, with what only the device knows ---------------------------------- */
 
 static void
 ops_step(void *context, const actor_input_t *input, actor_outbox_t *outbox)
@@ -108,8 +107,7 @@ make_ops(executor_t *self)
     self->ops.save = ops_save;
 }
 
-/* ---- what the core tells its shell ------------------------------------------------------------
- */
+/* ---- what the core tells its shell ----------------------------------------------------------- */
 
 static void
 fail(executor_t *self, proto_status_t status, proto_text_t detail)
@@ -151,8 +149,7 @@ on_local(void *context, const actor_emission_t *emission)
     }
 }
 
-/* ---- running ----------------------------------------------------------------------------------
- */
+/* ---- running --------------------------------------------------------------------------------- */
 
 /* The null device takes the sizes that are given for the real one. */
 static void

@@ -74,8 +74,7 @@ actor_executor_fail(actor_executor_core_t *self, proto_status_t status, const ch
     actor_outbox_push(outbox, (actor_peer_t){ACTOR_PEER_LOCAL}, PROTO_KIND_DEVICE_FAILED, 0, &body);
 }
 
-/* ---- what cannot be used ----------------------------------------------------------------------
- */
+/* ---- what cannot be used --------------------------------------------------------------------- */
 
 static void
 answer_nak(const actor_input_t *input, proto_status_t status, const char *detail, actor_peer_t to,
@@ -88,8 +87,7 @@ answer_nak(const actor_input_t *input, proto_status_t status, const char *detail
     actor_outbox_push(outbox, to, PROTO_KIND_NAK, input->header->request, &body);
 }
 
-/* ---- the device's life ------------------------------------------------------------------------
- */
+/* ---- the device's life ----------------------------------------------------------------------- */
 
 static void
 drop_rows(actor_executor_core_t *self)
@@ -166,8 +164,7 @@ device_failed(actor_executor_core_t *self, const actor_input_t *input, actor_out
                         outbox);
 }
 
-/* ---- links ------------------------------------------------------------------------------------
- */
+/* ---- links ----------------------------------------------------------------------------------- */
 
 static void
 peer_up(actor_executor_core_t *self, const actor_input_t *input, actor_outbox_t *outbox)
@@ -202,8 +199,7 @@ peer_down(actor_executor_core_t *self, const actor_input_t *input)
     }
 }
 
-/* ---- ADMIT ------------------------------------------------------------------------------------
- */
+/* ---- ADMIT ----------------------------------------------------------------------------------- */
 
 static bool
 ids_in_range(proto_bytes_t ids, uint32_t vocab_size)
@@ -306,8 +302,7 @@ admit(actor_executor_core_t *self, const actor_input_t *input, actor_outbox_t *o
     actor_executor_slot_touch(self, admit->slot);
 }
 
-/* ---- the core's operations --------------------------------------------------------------------
- */
+/* ---- the core's operations ------------------------------------------------------------------- */
 
 static void
 step_scheduler(actor_executor_core_t *self, const actor_input_t *input, actor_outbox_t *outbox)

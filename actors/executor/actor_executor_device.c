@@ -42,8 +42,7 @@ struct actor_executor_device {
     proto_body_t body; /* what is decoded or posted; the device thread's own */
 };
 
-/* ---- the device, whichever it is --------------------------------------------------------------
- */
+/* ---- the device, whichever it is ------------------------------------------------------------- */
 
 static void
 device_info(actor_executor_device_t *self, proto_executor_info_t *out)
@@ -137,8 +136,7 @@ device_open(actor_executor_device_t *self)
     return status;
 }
 
-/* ---- the device thread ------------------------------------------------------------------------
- */
+/* ---- the device thread ----------------------------------------------------------------------- */
 
 static void
 post_failed(actor_executor_device_t *self, proto_status_t status, const char *detail)
@@ -320,8 +318,7 @@ device_main(void *context)
     return NULL;
 }
 
-/* ---- the shell's side -------------------------------------------------------------------------
- */
+/* ---- the shell's side ------------------------------------------------------------------------ */
 
 proto_status_t
 actor_executor_device_new(const actor_executor_options_t *options, actor_executor_device_t **out_p)

@@ -37,8 +37,7 @@ refuse(check_t *check, proto_plan_rule_t rule, uint32_t slot, const char *format
     return false;
 }
 
-/* ---- the plan as a whole ----------------------------------------------------------------------
- */
+/* ---- the plan as a whole --------------------------------------------------------------------- */
 
 static bool
 check_base(check_t *check)
@@ -136,8 +135,7 @@ check_budget(check_t *check)
     return true;
 }
 
-/* ---- tables -----------------------------------------------------------------------------------
- */
+/* ---- tables ---------------------------------------------------------------------------------- */
 
 /* True if a request will be in the slot once this plan's releases are done. */
 static bool
@@ -238,8 +236,7 @@ check_clears(check_t *check)
     return true;
 }
 
-/* ---- rows -------------------------------------------------------------------------------------
- */
+/* ---- rows ------------------------------------------------------------------------------------ */
 
 /* The blocks that a row reads and writes in one group. */
 static bool

@@ -108,8 +108,7 @@ percentile_us(uint32_t *values, uint32_t count, double part)
     return (double)values[(uint32_t)((double)(count - 1) * part)] / 1000.0;
 }
 
-/* ---- one round --------------------------------------------------------------------------------
- */
+/* ---- one round ------------------------------------------------------------------------------- */
 
 static double
 run_bare(uint32_t count)
@@ -261,8 +260,7 @@ count_calls(const case_t *which, load_t *load, const pid_t *pids, figures_t *out
     }
 }
 
-/* ---- a node -----------------------------------------------------------------------------------
- */
+/* ---- a node ---------------------------------------------------------------------------------- */
 
 static void
 make_endpoints(node_t *node)
@@ -322,8 +320,7 @@ run_case(const case_t *which, node_t node, uint32_t rounds, figures_t *out)
     remove_endpoints(&node);
 }
 
-/* ---- report -----------------------------------------------------------------------------------
- */
+/* ---- report ---------------------------------------------------------------------------------- */
 
 static void
 print_json(FILE *file, const case_t *which, const figures_t *f, const char *regime, bool is_first)

@@ -67,8 +67,7 @@ typedef struct {
     bool device_thread;
 } node_t;
 
-/* ---- processes (bench_step_peers.c) -----------------------------------------------------------
- */
+/* ---- processes (bench_step_peers.c) ---------------------------------------------------------- */
 void pin(int cpu);
 pid_t start_scheduler(const node_t *node, shared_t *shared);
 pid_t start_executor(const node_t *node, shared_t *shared);
@@ -77,8 +76,7 @@ pid_t start_bare_server(const node_t *node, shared_t *shared);
 /* DEALER: reads a count from `commands`, makes that many round trips, writes it to `answers`. */
 pid_t start_bare_client(const node_t *node, shared_t *shared, int commands, int answers);
 
-/* ---- load (bench_step_load.c) -----------------------------------------------------------------
- */
+/* ---- load (bench_step_load.c) ---------------------------------------------------------------- */
 typedef struct load load_t;
 load_t *load_open(const node_t *node);
 void load_close(load_t *load);
@@ -89,8 +87,7 @@ void load_run(load_t *load, uint32_t count, uint32_t generation);
 /* `watch` (NULL: nobody) is called about once a step while load_run() waits. */
 void load_watch(load_t *load, void (*watch)(void *context), void *context);
 
-/* ---- system calls (bench_step_trace.c) --------------------------------------------------------
- */
+/* ---- system calls (bench_step_trace.c) ------------------------------------------------------- */
 enum { COUNTERS_MAX = 16 };
 typedef struct {
     uint64_t trace_point;

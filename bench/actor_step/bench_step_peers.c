@@ -45,8 +45,7 @@ fork_child(int cpu, const char *name)
     return pid;
 }
 
-/* ---- executor ---------------------------------------------------------------------------------
- */
+/* ---- executor -------------------------------------------------------------------------------- */
 
 static void
 on_executor_input(void *context, const actor_input_t *input, uint64_t duration_ns)
@@ -84,8 +83,7 @@ start_executor(const node_t *node, shared_t *shared)
     _exit(actor_executor_run(&options));
 }
 
-/* ---- scheduler: the shell and core of the actor, with a clock around the core -------------------
- */
+/* ---- scheduler: the shell and core of the actor, with a clock around the core ---------------- */
 
 typedef struct {
     actor_scheduler_core_t *core;
@@ -226,8 +224,7 @@ start_scheduler(const node_t *node, shared_t *shared)
     _exit(0);
 }
 
-/* ---- the yardstick ----------------------------------------------------------------------------
- */
+/* ---- the yardstick --------------------------------------------------------------------------- */
 
 /* The same socket options as the shell's where they matter for speed: none do. */
 static void *

@@ -4,8 +4,7 @@
 
 #include "fcfs_state.h"
 
-/* ---- lists of entries --------------------------------------------------------------------------
- */
+/* ---- lists of entries ------------------------------------------------------------------------ */
 
 static void
 push(fcfs_t *self, fcfs_list_t *list, uint32_t entry)
@@ -66,8 +65,7 @@ fcfs_request_of(const fcfs_t *self, const fcfs_row_t *row)
     return runs && request->serial == row->serial ? request : NULL;
 }
 
-/* ---- ends --------------------------------------------------------------------------------------
- */
+/* ---- ends ------------------------------------------------------------------------------------ */
 
 void
 fcfs_end(fcfs_t *self, uint32_t entry, proto_finish_reason_t reason, proto_status_t status,
@@ -140,8 +138,7 @@ send_ends(fcfs_t *self, actor_outbox_t *outbox)
     }
 }
 
-/* ---- SUBMIT ------------------------------------------------------------------------------------
- */
+/* ---- SUBMIT ---------------------------------------------------------------------------------- */
 
 static bool
 is_known(const fcfs_t *self, uint32_t gateway, uint64_t id)
@@ -266,8 +263,7 @@ on_submit(fcfs_t *self, const actor_input_t *input, actor_outbox_t *outbox)
     fcfs_move(self, entry, &self->free, &self->waiting);
 }
 
-/* ---- FINISH, time, links -----------------------------------------------------------------------
- */
+/* ---- FINISH, time, links --------------------------------------------------------------------- */
 
 static void
 on_finish(fcfs_t *self, const actor_input_t *input)
@@ -337,8 +333,7 @@ on_peer_down(fcfs_t *self, const proto_peer_down_t *down, actor_outbox_t *outbox
     }
 }
 
-/* ---- the core's operations ---------------------------------------------------------------------
- */
+/* ---- the core's operations ------------------------------------------------------------------- */
 
 /* A new gateway under a number that was another's, or its own before: what it submits again is no
  * duplicate. */

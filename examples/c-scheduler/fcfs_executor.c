@@ -16,8 +16,7 @@ fcfs_complain(const actor_input_t *input, proto_status_t status, const char *det
     actor_outbox_push(outbox, (actor_peer_t){ACTOR_PEER_LOCAL}, PROTO_KIND_NAK, 0, &nak);
 }
 
-/* ---- what gateways are told --------------------------------------------------------------------
- */
+/* ---- what gateways are told ------------------------------------------------------------------ */
 
 void
 fcfs_send_model_info(const fcfs_t *self, uint32_t peer, actor_outbox_t *outbox)
@@ -50,8 +49,7 @@ tell_gateways(const fcfs_t *self, actor_outbox_t *outbox)
     }
 }
 
-/* ---- attaching ---------------------------------------------------------------------------------
- */
+/* ---- attaching ------------------------------------------------------------------------------- */
 
 static const char *
 info_problem(const proto_executor_info_t *info)
@@ -183,8 +181,7 @@ fcfs_on_executor_info(fcfs_t *self, const actor_input_t *input, actor_outbox_t *
     attach(self, input, outbox);
 }
 
-/* ---- losing ------------------------------------------------------------------------------------
- */
+/* ---- losing ---------------------------------------------------------------------------------- */
 
 void
 fcfs_lose_executor(fcfs_t *self, const char *code, actor_outbox_t *outbox)

@@ -29,8 +29,7 @@ result_fits(const fcfs_flight_t *flight, const proto_step_result_t *result)
            logprobs == result->logprob_values.count;
 }
 
-/* ---- tokens ------------------------------------------------------------------------------------
- */
+/* ---- tokens ---------------------------------------------------------------------------------- */
 
 /* The tokens of one gateway's requests, passed on unread. */
 static void
@@ -107,8 +106,7 @@ take_rows(fcfs_t *self, const fcfs_flight_t *flight, const proto_step_result_t *
     }
 }
 
-/* ---- flights -----------------------------------------------------------------------------------
- */
+/* ---- flights --------------------------------------------------------------------------------- */
 
 /* A flight is over; its room goes to the end of the row. */
 static void

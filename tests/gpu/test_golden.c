@@ -202,8 +202,7 @@ START_TEST(logits_match_the_reference)
 }
 END_TEST
 
-/* ---- mutants: a copy of the checkpoint with one thing wrong ------------------------------------
- */
+/* ---- mutants: a copy of the checkpoint with one thing wrong ---------------------------------- */
 
 typedef struct {
     uint8_t *data;

@@ -33,8 +33,7 @@ result(void)
     return &fixture_find(&fixture, PROTO_KIND_STEP_RESULT, 0)->step_result;
 }
 
-/* ---- links ------------------------------------------------------------------------------------
- */
+/* ---- links ----------------------------------------------------------------------------------- */
 
 START_TEST(info_goes_out_when_device_and_scheduler_are_there)
 {
@@ -216,8 +215,7 @@ START_TEST(outputs_that_do_not_fit_are_a_device_failure)
 }
 END_TEST
 
-/* ---- ADMIT ------------------------------------------------------------------------------------
- */
+/* ---- ADMIT ----------------------------------------------------------------------------------- */
 
 /* An ADMIT that cannot be used says so in the log; the plan that needs it is refused. */
 START_TEST(an_unusable_admit_leaves_the_slot_empty)
@@ -285,8 +283,7 @@ START_TEST(an_unusable_admit_leaves_the_slot_empty)
 }
 END_TEST
 
-/* ---- launches ---------------------------------------------------------------------------------
- */
+/* ---- launches -------------------------------------------------------------------------------- */
 
 START_TEST(chunks_carry_their_tokens_and_one_setup)
 {
@@ -489,8 +486,7 @@ START_TEST(a_row_with_nan_gives_no_token_and_no_hash)
 }
 END_TEST
 
-/* ---- page hashes ------------------------------------------------------------------------------
- */
+/* ---- page hashes ----------------------------------------------------------------------------- */
 
 /* The chain that a gateway computes over prompt and answer, page by page. */
 static void
@@ -602,8 +598,7 @@ START_TEST(a_request_without_prompt_hashes_reports_none)
 }
 END_TEST
 
-/* ---- figures ----------------------------------------------------------------------------------
- */
+/* ---- figures --------------------------------------------------------------------------------- */
 
 START_TEST(progress_names_the_oldest_step_and_its_budget)
 {

@@ -221,8 +221,7 @@ exit_code(pid_t pid)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-/* ---- what the scheduler says ------------------------------------------------------------------
- */
+/* ---- what the scheduler says ----------------------------------------------------------------- */
 
 static int32_t prompt[PROMPT] = {3, 1, 4, 1, 5};
 
