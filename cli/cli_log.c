@@ -216,6 +216,26 @@ cli_log_close_output(const char *command, const char *path, FILE *file, int exit
     return exit_code;
 }
 
+bool
+cli_log_make_scratch(const char *command, char out[CLI_LOG_SCRATCH_SIZE_BYTES])
+{
+    const char *base = getenv("TMPDIR");
+    base = base != NULL && base[0] != '\0' ? base : "/tmp";
+    int size = snprintf(out, CLI_LOG_SCRATCH_SIZE_BYTES, "%s/onepath-%s-XXXXXX", base, command);
+    bool is_long = size < 0 || size >= CLI_LOG_SCRATCH_SIZE_BYTES;
+    /* Commands for the shell get it in single quotes. */
+    if (is_long || strchr(base, '\'') != NULL) {
+        fprintf(stderr, "onepath log %s: the folder '%s' of TMPDIR is %s\n", command, base,
+                is_long ? "too long" : "named with a quote; name another one");
+        return false;
+    }
+    if (mkdtemp(out) == NULL) {
+        fprintf(stderr, "onepath log %s: %s: cannot be made: %s\n", command, out, strerror(errno));
+        return false;
+    }
+    return true;
+}
+
 int
 cli_log_report_damage(const char *command, const log_set_t *set)
 {

@@ -15,7 +15,10 @@
     "Exit codes: 0 fine; 1 found (damage, a difference); 70 internal error; 75 try again (no\n"    \
     "memory, a full disk); 78 wrong usage, or nothing that can be read."
 
-enum { CLI_LOG_FIRST_WORD = 3 }; /* argv: program, "log", sub-command, ... */
+enum {
+    CLI_LOG_FIRST_WORD = 3, /* argv: program, "log", sub-command, ... */
+    CLI_LOG_SCRATCH_SIZE_BYTES = 1024,
+};
 
 int cli_log_ls(int argc, char **argv);
 int cli_log_show(int argc, char **argv);
@@ -65,6 +68,10 @@ bool cli_log_parse_filter(const char *command, const char *type, const char *fro
 FILE *cli_log_open_output(const char *command, const char *path, int *exit_code);
 /* Closes it; the exit code, also after a failed write.  A file that failed is removed. */
 int cli_log_close_output(const char *command, const char *path, FILE *file, int exit_code);
+
+/* Makes an empty folder for a tool's own files, in $TMPDIR or /tmp; false after an error was
+ * printed.  The caller removes it. */
+bool cli_log_make_scratch(const char *command, char out[CLI_LOG_SCRATCH_SIZE_BYTES]);
 
 /* Prints what is damaged, one line each on stderr; CLI_EXIT_FOUND if there is any, else
  * CLI_EXIT_OK. */

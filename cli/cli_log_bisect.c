@@ -1,5 +1,4 @@
 /* `onepath log bisect`: which input was the first after which something is wrong. */
-#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -121,18 +120,11 @@ print(const actor_replay_options_t *options, const actor_replay_bisect_t *bisect
 
 static proto_status_t
 search(const cli_replay_options_t *options, const actor_replay_options_t *replay,
-       actor_replay_bisect_t *out)
+       const char *folder, actor_replay_bisect_t *out)
 {
-    char folder[] = "/tmp/onepath-bisect-XXXXXX";
-    if (mkdtemp(folder) == NULL) {
-        fprintf(stderr, "onepath log bisect: no folder in /tmp: %s\n", strerror(errno));
-        return STATUS_ERR_IO;
-    }
-    proto_status_t status = options->command != NULL
-                                ? actor_replay_bisect_command(replay, options->command, folder, out)
-                                : actor_replay_bisect(replay, options->good, folder, out);
-    (void)rmdir(folder);
-    return status;
+    return options->command != NULL
+               ? actor_replay_bisect_command(replay, options->command, folder, out)
+               : actor_replay_bisect(replay, options->good, folder, out);
 }
 
 /* A program has no snapshots: its first other answer is what there is to find. */
@@ -177,7 +169,12 @@ cli_log_bisect(int argc, char **argv)
     if (options.program != NULL) {
         return bisect_program(&replay);
     }
-    status = search(&options, &replay, &bisect);
+    char folder[CLI_LOG_SCRATCH_SIZE_BYTES];
+    if (!cli_log_make_scratch("bisect", folder)) {
+        return CLI_EXIT_TEMPORARY;
+    }
+    status = search(&options, &replay, folder, &bisect);
+    (void)rmdir(folder);
     if (status != STATUS_OK) {
         fprintf(stderr, "onepath log bisect: %s\n", proto_status_text(status));
         return CLI_EXIT_TEMPORARY;

@@ -28,7 +28,7 @@ typedef struct {
 
 static const cli_option_t minimize_cli_options[] = {
     {"cmd", CLI_OPTION_TEXT, offsetof(minimize_options_t, cmd), 0, 0, "COMMAND",
-     "run by sh; {} stands for the log, or it comes last", false},
+     "run by sh; {log} stands for the log, or it comes last", false},
     {"max-runs", CLI_OPTION_U32, offsetof(minimize_options_t, runs), 1, 1000000, "COUNT",
      "end after so many runs of the command (500)", false},
     {"timeout", CLI_OPTION_U32, offsetof(minimize_options_t, timeout_s), 1, 86400, "SECONDS",
@@ -53,14 +53,14 @@ static const cli_command_t minimize_command = {
         "and without its oracle nearly every shorter log diverges. OUT is a folder, or a name in\n"
         "*.alog for one actor. Ctrl-C ends the search and writes nothing.\n\n" CLI_LOG_EXIT_CODES,
     .examples = "  onepath log minimize ./log ./small.alog --actor scheduler \\\n"
-                "      --cmd 'onepath log replay {} --exec ./my_scheduler'",
+                "      --cmd 'onepath log replay {log} --exec ./my_scheduler'",
     .options = minimize_cli_options,
     .option_count = sizeof minimize_cli_options / sizeof minimize_cli_options[0],
     .word_count_min = 2,
     .word_count_max = CLI_WORDS_LEN_MAX,
 };
 
-/* The command with each {} replaced by the quoted path; the caller frees it. */
+/* The command with each {log} replaced by the quoted path; the caller frees it. */
 static char *
 command_line(const char *command, const char *path)
 {
@@ -70,11 +70,11 @@ command_line(const char *command, const char *path)
     if (out == NULL) {
         return NULL;
     }
-    bool has_place = strstr(command, "{}") != NULL;
+    bool has_place = strstr(command, "{log}") != NULL;
     for (const char *at = command; *at != '\0'; at++) {
-        if (at[0] == '{' && at[1] == '}') {
+        if (strncmp(at, "{log}", 5) == 0) {
             fprintf(out, "'%s'", path);
-            at++;
+            at += 4;
         } else {
             fputc(*at, out);
         }
@@ -195,12 +195,8 @@ cli_log_minimize(int argc, char **argv)
     if (set == NULL) {
         return exit_code;
     }
-    const char *temporary = getenv("TMPDIR");
-    char scratch[1024];
-    (void)snprintf(scratch, sizeof scratch, "%.900s/onepath-minimize-XXXXXX",
-                   temporary != NULL && temporary[0] != '\0' ? temporary : "/tmp");
-    if (mkdtemp(scratch) == NULL || strchr(scratch, '\'') != NULL) {
-        fprintf(stderr, "onepath log minimize: %s: cannot be made: %s\n", scratch, strerror(errno));
+    char scratch[CLI_LOG_SCRATCH_SIZE_BYTES];
+    if (!cli_log_make_scratch("minimize", scratch)) {
         log_set_close(&set);
         return CLI_EXIT_TEMPORARY;
     }

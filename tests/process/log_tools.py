@@ -421,7 +421,7 @@ def minimize_keeps_what_fails():
     records = shown(folder, "--actor", "scheduler")
     request = [r["request"] for r in records if r.get("kind") == "SUBMIT"][2]
     path = Recorded.path("small.alog")
-    command = (f"{system.binary()} log show {{}} --type SUBMIT --format json | "
+    command = (f"{system.binary()} log show {{log}} --type SUBMIT --format json | "
                f"grep -q '\"request\":{request},' && exit 3; exit 0")
     said = tool("minimize", folder, path, "--actor", "scheduler", "--cmd", command, "--max-runs",
                 "300", timeout=200)
