@@ -9,52 +9,57 @@
 
 enum { NAME_SIZE_BYTES = 96 };
 
+typedef enum {
+    VECTOR,
+    MATRIX,
+    STACK, /* a matrix for each expert */
+} role_form_t;
+
 typedef struct {
     const char *gguf;
     const char *folder;
-    bool is_vector;
-    bool is_stack; /* of one matrix for each expert */
+    role_form_t form;
 } role_info_t;
 
 #define HF "model.layers.%" PRIu32 "."
 #define GG "blk.%" PRIu32 "."
 
 static const role_info_t ROLES[FILE_ROLE_COUNT] = {
-    [FILE_ROLE_TOKEN_EMBED] = {"token_embd.weight", "model.embed_tokens.weight", false},
-    [FILE_ROLE_OUTPUT_NORM] = {"output_norm.weight", "model.norm.weight", true},
-    [FILE_ROLE_OUTPUT] = {"output.weight", "lm_head.weight", false},
-    [FILE_ROLE_ROPE_FREQS] = {"rope_freqs.weight", NULL, true},
-    [FILE_ROLE_ATTN_NORM] = {GG "attn_norm.weight", HF "input_layernorm.weight", true},
-    [FILE_ROLE_ATTN_Q] = {GG "attn_q.weight", HF "self_attn.q_proj.weight", false},
-    [FILE_ROLE_ATTN_K] = {GG "attn_k.weight", HF "self_attn.k_proj.weight", false},
-    [FILE_ROLE_ATTN_V] = {GG "attn_v.weight", HF "self_attn.v_proj.weight", false},
-    [FILE_ROLE_ATTN_O] = {GG "attn_output.weight", HF "self_attn.o_proj.weight", false},
-    [FILE_ROLE_ATTN_Q_NORM] = {GG "attn_q_norm.weight", HF "self_attn.q_norm.weight", true},
-    [FILE_ROLE_ATTN_K_NORM] = {GG "attn_k_norm.weight", HF "self_attn.k_norm.weight", true},
-    [FILE_ROLE_ATTN_Q_BIAS] = {GG "attn_q.bias", HF "self_attn.q_proj.bias", true},
-    [FILE_ROLE_ATTN_K_BIAS] = {GG "attn_k.bias", HF "self_attn.k_proj.bias", true},
-    [FILE_ROLE_ATTN_V_BIAS] = {GG "attn_v.bias", HF "self_attn.v_proj.bias", true},
-    [FILE_ROLE_ATTN_O_BIAS] = {GG "attn_output.bias", HF "self_attn.o_proj.bias", true},
-    [FILE_ROLE_FFN_NORM] = {GG "ffn_norm.weight", HF "post_attention_layernorm.weight", true},
-    [FILE_ROLE_FFN_GATE] = {GG "ffn_gate.weight", HF "mlp.gate_proj.weight", false},
-    [FILE_ROLE_FFN_UP] = {GG "ffn_up.weight", HF "mlp.up_proj.weight", false},
-    [FILE_ROLE_FFN_DOWN] = {GG "ffn_down.weight", HF "mlp.down_proj.weight", false},
+    [FILE_ROLE_TOKEN_EMBED] = {"token_embd.weight", "model.embed_tokens.weight", MATRIX},
+    [FILE_ROLE_OUTPUT_NORM] = {"output_norm.weight", "model.norm.weight", VECTOR},
+    [FILE_ROLE_OUTPUT] = {"output.weight", "lm_head.weight", MATRIX},
+    [FILE_ROLE_ROPE_FREQS] = {"rope_freqs.weight", NULL, VECTOR},
+    [FILE_ROLE_ATTN_NORM] = {GG "attn_norm.weight", HF "input_layernorm.weight", VECTOR},
+    [FILE_ROLE_ATTN_Q] = {GG "attn_q.weight", HF "self_attn.q_proj.weight", MATRIX},
+    [FILE_ROLE_ATTN_K] = {GG "attn_k.weight", HF "self_attn.k_proj.weight", MATRIX},
+    [FILE_ROLE_ATTN_V] = {GG "attn_v.weight", HF "self_attn.v_proj.weight", MATRIX},
+    [FILE_ROLE_ATTN_O] = {GG "attn_output.weight", HF "self_attn.o_proj.weight", MATRIX},
+    [FILE_ROLE_ATTN_Q_NORM] = {GG "attn_q_norm.weight", HF "self_attn.q_norm.weight", VECTOR},
+    [FILE_ROLE_ATTN_K_NORM] = {GG "attn_k_norm.weight", HF "self_attn.k_norm.weight", VECTOR},
+    [FILE_ROLE_ATTN_Q_BIAS] = {GG "attn_q.bias", HF "self_attn.q_proj.bias", VECTOR},
+    [FILE_ROLE_ATTN_K_BIAS] = {GG "attn_k.bias", HF "self_attn.k_proj.bias", VECTOR},
+    [FILE_ROLE_ATTN_V_BIAS] = {GG "attn_v.bias", HF "self_attn.v_proj.bias", VECTOR},
+    [FILE_ROLE_ATTN_O_BIAS] = {GG "attn_output.bias", HF "self_attn.o_proj.bias", VECTOR},
+    [FILE_ROLE_FFN_NORM] = {GG "ffn_norm.weight", HF "post_attention_layernorm.weight", VECTOR},
+    [FILE_ROLE_FFN_GATE] = {GG "ffn_gate.weight", HF "mlp.gate_proj.weight", MATRIX},
+    [FILE_ROLE_FFN_UP] = {GG "ffn_up.weight", HF "mlp.up_proj.weight", MATRIX},
+    [FILE_ROLE_FFN_DOWN] = {GG "ffn_down.weight", HF "mlp.down_proj.weight", MATRIX},
     [FILE_ROLE_ATTN_POST_NORM] = {GG "post_attention_norm.weight",
-                                  HF "post_attention_layernorm.weight", true},
+                                  HF "post_attention_layernorm.weight", VECTOR},
     [FILE_ROLE_FFN_POST_NORM] = {GG "post_ffw_norm.weight", HF "post_feedforward_layernorm.weight",
-                                 true},
-    [FILE_ROLE_ATTN_SINKS] = {GG "attn_sinks.weight", HF "self_attn.sinks", true},
-    [FILE_ROLE_ROUTER] = {GG "ffn_gate_inp.weight", HF "mlp.router.weight", false},
-    [FILE_ROLE_ROUTER_BIAS] = {GG "ffn_gate_inp.bias", HF "mlp.router.bias", true},
-    [FILE_ROLE_EXPERT_GATE_UP] = {NULL, HF "mlp.experts.gate_up_proj", false, true},
-    [FILE_ROLE_EXPERT_GATE_UP_BIAS] = {NULL, HF "mlp.experts.gate_up_proj_bias", false},
-    [FILE_ROLE_EXPERT_GATE] = {GG "ffn_gate_exps.weight", NULL, false, true},
-    [FILE_ROLE_EXPERT_GATE_BIAS] = {GG "ffn_gate_exps.bias", NULL, false},
-    [FILE_ROLE_EXPERT_UP] = {GG "ffn_up_exps.weight", NULL, false, true},
-    [FILE_ROLE_EXPERT_UP_BIAS] = {GG "ffn_up_exps.bias", NULL, false},
-    [FILE_ROLE_EXPERT_DOWN] = {GG "ffn_down_exps.weight", HF "mlp.experts.down_proj", false, true},
+                                 VECTOR},
+    [FILE_ROLE_ATTN_SINKS] = {GG "attn_sinks.weight", HF "self_attn.sinks", VECTOR},
+    [FILE_ROLE_ROUTER] = {GG "ffn_gate_inp.weight", HF "mlp.router.weight", MATRIX},
+    [FILE_ROLE_ROUTER_BIAS] = {GG "ffn_gate_inp.bias", HF "mlp.router.bias", VECTOR},
+    [FILE_ROLE_EXPERT_GATE_UP] = {NULL, HF "mlp.experts.gate_up_proj", STACK},
+    [FILE_ROLE_EXPERT_GATE_UP_BIAS] = {NULL, HF "mlp.experts.gate_up_proj_bias", MATRIX},
+    [FILE_ROLE_EXPERT_GATE] = {GG "ffn_gate_exps.weight", NULL, STACK},
+    [FILE_ROLE_EXPERT_GATE_BIAS] = {GG "ffn_gate_exps.bias", NULL, MATRIX},
+    [FILE_ROLE_EXPERT_UP] = {GG "ffn_up_exps.weight", NULL, STACK},
+    [FILE_ROLE_EXPERT_UP_BIAS] = {GG "ffn_up_exps.bias", NULL, MATRIX},
+    [FILE_ROLE_EXPERT_DOWN] = {GG "ffn_down_exps.weight", HF "mlp.experts.down_proj", STACK},
     [FILE_ROLE_EXPERT_DOWN_BIAS] = {GG "ffn_down_exps.bias", HF "mlp.experts.down_proj_bias",
-                                    false},
+                                    MATRIX},
 };
 
 /* Where norms stand on both sides of a block, folders call the one before it by another name. */
@@ -251,12 +256,12 @@ check_shape(const file_stored_t *stored, const char *name, const role_info_t *in
 {
     uint64_t wanted[FILE_TENSOR_RANK_MAX] = {shape.cols};
     uint32_t rank = 1;
-    if (info->is_stack) {
+    if (info->form == STACK) {
         rank = 3;
         wanted[0] = expert_count;
         wanted[1] = shape.rows / expert_count;
         wanted[2] = shape.cols;
-    } else if (!info->is_vector) {
+    } else if (info->form == MATRIX) {
         rank = 2;
         wanted[0] = shape.rows;
         wanted[1] = shape.cols;
@@ -292,15 +297,15 @@ check_type(const file_stored_t *stored, const char *name, const role_info_t *inf
             "tensor '%s': its type is not supported; supported are F32, F16, BF16", name);
     }
     uint32_t block_length = file_dtype_block_length(stored->dtype);
-    if (info->is_stack ? block_length > 1 && stored->dtype != FILE_DTYPE_MXFP4
-                       : stored->dtype == FILE_DTYPE_MXFP4) {
+    if (info->form == STACK ? block_length > 1 && stored->dtype != FILE_DTYPE_MXFP4
+                            : stored->dtype == FILE_DTYPE_MXFP4) {
         return file_error_set(
             error, STATUS_ERR_UNSUPPORTED,
             "tensor '%s': type %s is not supported here; MXFP4 is for experts, and "
             "experts are MXFP4, F32, F16 or BF16",
             name, file_dtype_name(stored->dtype));
     }
-    if (info->is_vector && block_length > 1) {
+    if (info->form == VECTOR && block_length > 1) {
         return file_error_set(error, STATUS_ERR_UNSUPPORTED,
                               "tensor '%s': type %s is not supported for a vector", name,
                               file_dtype_name(stored->dtype));
