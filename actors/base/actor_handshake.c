@@ -325,7 +325,9 @@ receive_refuse(actor_links_t *self, uint32_t link_index, const proto_refuse_t *r
         return;
     }
     proto_status_t status = (proto_status_t)refusal->status;
-    bool stale = status == STATUS_ERR_STALE;
+    /* The supervisor knows which incarnation is ours.  A stranger may have met another node's. */
+    bool stale = status == STATUS_ERR_STALE &&
+                 (link_index == ACTOR_LINK_CONTROL || !self->links[ACTOR_LINK_CONTROL].in_use);
     actor_log(ACTOR_LOG_ERROR, "link.refused_by_peer", 0,
               ACTOR_LOG_FIELDS(actor_log_str("endpoint", link->endpoint),
                                actor_log_str("status", proto_status_name(status)),

@@ -133,6 +133,35 @@ START_TEST(refused_connector_waits)
 }
 END_TEST
 
+/* Who is refused as old ends, unless a supervisor knows better which incarnation is the right one:
+ * the peer may be another node's, which knows an actor of the same name. */
+START_TEST(stale_connector_ends_without_a_supervisor)
+{
+    bool supervised = _i == 1;
+    start("", 0);
+    test_raw_t raw;
+    test_raw_open(&raw, endpoint, "gateway", 61, "1");
+    test_raw_handshake(&raw, PROTO_ROLE_GATEWAY);
+    test_core_init(&friend_core, PROTO_ROLE_GATEWAY, "gateway");
+    actor_link_options_t link = {.endpoint = endpoint};
+    char nobody[128];
+    (void)snprintf(nobody, sizeof nobody, "%s", test_endpoint("supervisor"));
+    friend_shell = test_shell_with(
+        &friend_core,
+        (actor_shell_options_t){
+            .name = "gateway", .epoch = 60, .supervisor_endpoint = supervised ? nobody : NULL},
+        &link);
+    TEST_PUMP_UNTIL(refused() == 1, 2000);
+    uint64_t until_ns = test_now_ns() + 300000000;
+    while (test_now_ns() < until_ns) {
+        test_pump();
+    }
+    ck_assert_int_eq(test_status(friend_shell), supervised ? STATUS_OK : STATUS_ERR_STALE);
+    test_raw_close(&raw);
+    end();
+}
+END_TEST
+
 /* The routing id is the name and the epoch: whoever claims others is nobody. */
 START_TEST(names_must_match_the_routing_id)
 {
@@ -671,6 +700,7 @@ main(void)
     tcase_add_test(test, other_version_is_refused_with_both_values);
     tcase_add_test(test, other_fingerprint_is_refused_with_both_values);
     tcase_add_test(test, refused_connector_waits);
+    tcase_add_loop_test(test, stale_connector_ends_without_a_supervisor, 0, 2);
     tcase_add_test(test, names_must_match_the_routing_id);
     tcase_add_test(test, garbage_is_refused_and_others_go_on);
     tcase_add_test(test, bad_bodies_are_refused_by_number);
