@@ -44,6 +44,7 @@ typedef enum {
 typedef struct {
     char external[ACTOR_SUPERVISOR_ENDPOINT_SIZE_BYTES]; /* in charge or moved to; "" = built-in */
     char previous[ACTOR_SUPERVISOR_ENDPOINT_SIZE_BYTES]; /* where to go back to */
+    bool returning; /* this move goes back, because the one before it failed */
     actor_supervisor_move_t move;
     uint64_t move_until_ns;
     uint32_t client_peer; /* who asked for it; ACTOR_PEER_NONE = nobody */

@@ -8,8 +8,10 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "actor_log.h"
+#include "actor_socket.h"
 #include "actor_supervisor_private.h"
 
 #define MS_NS UINT64_C(1000000)
@@ -113,6 +115,7 @@ begin_move(actor_supervisor_state_t *self, const char *endpoint, const char *why
     (void)snprintf(target, sizeof target, "%s", endpoint);
     memcpy(scheduler->previous, scheduler->external, sizeof scheduler->previous);
     memcpy(scheduler->external, target, sizeof scheduler->external);
+    scheduler->returning = false;
     scheduler->move = ACTOR_SUPERVISOR_MOVE_GATEWAYS;
     scheduler->move_until_ns = self->now_ns + MOVE_MS * MS_NS;
     tell(self, PROTO_ROLE_GATEWAY, why);
@@ -140,7 +143,22 @@ end_move(actor_supervisor_state_t *self)
     answer(self, STATUS_OK, text);
 }
 
-/* The new one is not there, or is no good: back to where we came from. */
+/* Nobody is where we came from either, and it was asked for that no other takes over. */
+static void
+stay(actor_supervisor_state_t *self, const char *why)
+{
+    actor_supervisor_scheduler_t *scheduler = &self->scheduler;
+    if (scheduler->move == ACTOR_SUPERVISOR_MOVE_GATEWAYS) {
+        tell(self, PROTO_ROLE_EXECUTOR, "the gateways wait there");
+    }
+    scheduler->move = ACTOR_SUPERVISOR_MOVE_NONE;
+    actor_log(ACTOR_LOG_WARN, "supervisor.scheduler", 0,
+              ACTOR_LOG_FIELDS(actor_log_str("endpoint", scheduler->external)),
+              "the scheduler at %s stays in charge, as asked, though %s", scheduler->external, why);
+}
+
+/* The new one is not there, or is no good: back to where we came from.  If nobody is there any
+ * more either, our own one takes over. */
 static void
 fail_move(actor_supervisor_state_t *self, const char *why)
 {
@@ -151,9 +169,16 @@ fail_move(actor_supervisor_state_t *self, const char *why)
     char text[512];
     (void)snprintf(text, sizeof text, "the scheduler at %s: %s", scheduler->external, why);
     answer(self, STATUS_ERR_PEER_LOST, text);
-    char previous[ACTOR_SUPERVISOR_ENDPOINT_SIZE_BYTES];
-    memcpy(previous, scheduler->previous, sizeof previous);
+    if (scheduler->returning && self->options->scheduler_stays) {
+        stay(self, why);
+        return;
+    }
+    char previous[ACTOR_SUPERVISOR_ENDPOINT_SIZE_BYTES] = "";
+    if (!scheduler->returning) {
+        memcpy(previous, scheduler->previous, sizeof previous);
+    }
     begin_move(self, previous, text);
+    scheduler->returning = true;
 }
 
 static void
@@ -203,12 +228,17 @@ end_own(actor_supervisor_state_t *self, const char *why)
 }
 
 static void
-take_complaint(actor_supervisor_state_t *self, const char *who, proto_complaint_reason_t reason,
-               const char *detail)
+take_complaint(actor_supervisor_state_t *self, uint32_t index)
 {
     const actor_supervisor_scheduler_t *scheduler = &self->scheduler;
+    const actor_supervisor_member_t *member = &self->core.members[index];
+    proto_complaint_reason_t reason = member->scheduler.reason;
+    if (scheduler->move == ACTOR_SUPERVISOR_MOVE_GATEWAYS &&
+        concerns(self, index, PROTO_ROLE_EXECUTOR)) {
+        return; /* it was not told to move yet: this is about the scheduler that we leave */
+    }
     char why[400];
-    (void)snprintf(why, sizeof why, "%s says: %s", who, detail);
+    (void)snprintf(why, sizeof why, "%s says: %s", member->name, member->scheduler.detail);
     bool external = scheduler->external[0] != '\0';
     if (!external && reason != PROTO_COMPLAINT_LOST) {
         end_own(self, why);
@@ -231,7 +261,7 @@ read_complaints(actor_supervisor_state_t *self)
         actor_supervisor_scheduler_link_t *link = &self->core.members[index].scheduler;
         if (link->complained) {
             link->complained = false;
-            take_complaint(self, self->core.members[index].name, link->reason, link->detail);
+            take_complaint(self, index);
         }
     }
 }
@@ -260,6 +290,30 @@ show(actor_supervisor_state_t *self)
     answer(self, STATUS_OK, text);
 }
 
+/* True for a socket on which a node's own actors link to each other.  A gateway or an executor of
+ * another node that says hello there is taken for the new incarnation of the one that lives. */
+static bool
+is_inside_a_node(const char *endpoint)
+{
+    static const char prefix[] = "ipc://";
+    static const char *const names[] = {"supervisor", "scheduler-gateway", "scheduler-executor"};
+    const char *slash = strrchr(endpoint, '/');
+    if (strncmp(endpoint, prefix, sizeof prefix - 1) != 0 || slash < endpoint + sizeof prefix - 1) {
+        return false;
+    }
+    char path[ACTOR_SUPERVISOR_ENDPOINT_SIZE_BYTES + 16];
+    (void)snprintf(path, sizeof path, "%.*s/supervisor",
+                   (int)(slash - endpoint - (ptrdiff_t)(sizeof prefix - 1)),
+                   endpoint + sizeof prefix - 1);
+    struct stat info;
+    for (uint32_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (strcmp(slash + 1, names[i]) == 0) {
+            return stat(path, &info) == 0 && S_ISSOCK(info.st_mode);
+        }
+    }
+    return false;
+}
+
 static void
 attach(actor_supervisor_state_t *self, const char *endpoint)
 {
@@ -270,6 +324,13 @@ attach(actor_supervisor_state_t *self, const char *endpoint)
         answer(self, STATUS_ERR_CONFIG, "an endpoint has at most 255 bytes");
     } else if (strcmp(scheduler->external, endpoint) == 0) {
         answer(self, STATUS_OK, "nothing to do: it is in charge already");
+    } else if (endpoint[0] != '\0' && !actor_endpoint_is_local(endpoint)) {
+        answer(self, STATUS_ERR_CONFIG,
+               "the endpoint cannot be used: it takes ipc:// or tcp://127.0.0.1:PORT");
+    } else if (is_inside_a_node(endpoint)) {
+        answer(self, STATUS_ERR_CONFIG,
+               "there a node's own actors link to each other; `onepath scheduler builtin` goes "
+               "back to the built-in scheduler");
     } else {
         begin_move(self, endpoint, "an operator asked for it");
     }

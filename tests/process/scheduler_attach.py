@@ -126,9 +126,38 @@ def an_endpoint_without_a_scheduler_changes_nothing(node, run_dir, folder, field
     check("in charge: the built-in one" in text, text)
 
 
+def two_dead_schedulers_leave_the_built_in_one(node, run_dir, folder, fields, expected):
+    """The one in charge dies while a move to nobody is under way: there is no way back."""
+    external = External(folder, "doomed")
+    try:
+        code, text = command(run_dir, "attach", external.endpoint)
+        check(code == 0, f"attach gave {code}: {text}")
+        streams = Streams(node, fields)
+        streams.wait_progress(8)
+        mover = threading.Thread(target=command, args=(run_dir, "attach", f"ipc://{folder}/nobody"))
+        mover.start()
+        time.sleep(0.5)  # of the 5 s that it takes; no other command is answered meanwhile
+        external.end()
+        mover.join()
+        check(streams.texts() == expected, "a rescued request's text differs from the undisturbed one")
+        code, text = command(run_dir, "show")
+        check("in charge: the built-in one" in text, text)
+    finally:
+        external.end()
+
+
+def sockets_of_a_node_are_no_schedulers(node, run_dir, folder, fields, expected):
+    streams = Streams(node, fields)
+    streams.wait_progress(8)
+    for name in ("supervisor", "scheduler-gateway", "scheduler-executor"):
+        code, text = command(run_dir, "attach", f"ipc://{run_dir}/{name}")
+        check(code == 78 and "builtin" in text, f"attach to {name} gave {code}: {text}")
+    check(streams.texts() == expected, "a text differs after a move that was refused")
+
+
 def bad_words_are_refused(run_dir, folder):
     for words, wanted in ((["attach"], 78), (["frobnicate"], 78), (["builtin", "x"], 78),
-                          (["attach", "tcp://10.0.0.1:5"], 1)):
+                          (["attach", "tcp://10.0.0.1:5"], 78), (["attach", "nonsense"], 78)):
         code, text = command(run_dir, *words)
         check(code == wanted and text.strip(), f"{words} gave {code}: {text}")
     code, text = command(folder, "show")
@@ -165,6 +194,8 @@ def main():
             moves_take_running_requests_along(node, run_dir, folder, fields, expected)
             a_dead_scheduler_is_replaced(node, run_dir, folder, fields, expected)
         an_endpoint_without_a_scheduler_changes_nothing(node, run_dir, folder, fields, expected)
+        two_dead_schedulers_leave_the_built_in_one(node, run_dir, folder, fields, expected)
+        sockets_of_a_node_are_no_schedulers(node, run_dir, folder, fields, expected)
         bad_words_are_refused(run_dir, folder)
         check(node.stop() == 0, "the node did not end in order")
     starts_with_an_external_one(folder)
