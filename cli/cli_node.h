@@ -1,4 +1,6 @@
-/* cli_node.h - the options of a node, shared by serve, demo and the actors that they start. */
+/* cli_node.h - the options of a node, shared by serve, demo and the actors that they start.
+ *
+ * Filled in once from the command line, read by all.  Main thread; cli_stop is set by signals. */
 #ifndef CLI_NODE_H
 #define CLI_NODE_H
 

@@ -1,5 +1,5 @@
 /* log_diff_side.h - one side of a comparison: the messages of one incarnation, one after the other,
- * with requests as numbers in order of their appearance; private to log/. */
+ * with requests as numbers in order of their appearance; private to log/.  One thread. */
 #ifndef LOG_DIFF_SIDE_H
 #define LOG_DIFF_SIDE_H
 

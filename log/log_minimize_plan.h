@@ -1,5 +1,5 @@
 /* log_minimize_plan.h - what is left of a log while it is minimised, and how that is written;
- * private to log/. */
+ * private to log/.  One thread. */
 #ifndef LOG_MINIMIZE_PLAN_H
 #define LOG_MINIMIZE_PLAN_H
 

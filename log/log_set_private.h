@@ -1,5 +1,5 @@
-/* log_set_private.h - the set from within: log_set.c reads, log_set_find.c finds; private to log/.
- */
+/* log_set_private.h - the set from within: log_set.c reads, log_set_find.c finds; private to
+ * log/.  One thread. */
 #ifndef LOG_SET_PRIVATE_H
 #define LOG_SET_PRIVATE_H
 

@@ -1,5 +1,6 @@
 /* proto_log_file.h - what the files of the log share: the first page of a segment as bytes, the
- * place of a reader, the blocks of a sidecar while they grow; private to proto/. */
+ * place of a reader, the blocks of a sidecar while they grow; private to proto/.
+ * One thread for each object. */
 #ifndef PROTO_LOG_FILE_H
 #define PROTO_LOG_FILE_H
 

@@ -1,5 +1,5 @@
 /* proto_log_reader_private.h - the state of a reader, for proto_log_reader.c (one record after the
- * other) and proto_log_resync.c (over damage). */
+ * other) and proto_log_resync.c (over damage).  One thread. */
 #ifndef PROTO_LOG_READER_PRIVATE_H
 #define PROTO_LOG_READER_PRIVATE_H
 

@@ -1,4 +1,5 @@
-/* sched_save.h - what sched_save.c and sched_restore*.c have to agree on. */
+/* sched_save.h - what sched_save.c and sched_restore*.c have to agree on.  The
+ * scheduler's thread. */
 #ifndef SCHED_SAVE_H
 #define SCHED_SAVE_H
 

@@ -3,7 +3,7 @@
  *
  * It owns one piece of memory, made at the start, and deals out small chunks of it; a record is a
  * chain of them that grows at its end, so nothing is ever moved.  It never looks at the bytes.
- * Owned by the core, used by it alone; allocates only in new. */
+ * Owned by the core, used by it alone, on its thread; allocates only in new. */
 #ifndef ACTOR_GATEWAY_HISTORY_H
 #define ACTOR_GATEWAY_HISTORY_H
 

@@ -1,4 +1,5 @@
-/* actor_gateway_state.h - the insides of the gateway's core, shared by its own files only.
+/* actor_gateway_state.h - the insides of the gateway's core, shared by its own files only, on its
+ * thread.
  *
  * actor_gateway_core.c       making, the step, questions
  * actor_gateway_request.c    what the HTTP side says: requests and stops

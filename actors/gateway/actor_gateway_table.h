@@ -1,6 +1,6 @@
 /* actor_gateway_table.h - the core's open choices: found by request id or by (exchange, choice),
  * ordered by deadline and by age, with a digest kept as they change.  Owned by the core, used by it
- * alone; allocates only in new. */
+ * alone, on its thread; allocates only in new. */
 #ifndef ACTOR_GATEWAY_TABLE_H
 #define ACTOR_GATEWAY_TABLE_H
 

@@ -1,7 +1,8 @@
 /* actor_recorder.h - the recorder actor: drains the ring of every actor into log segments.
  *
  * It owns the log folder (0700, files 0600) and reads rings that other processes write.  It never
- * holds an actor up: what it is too slow for is counted in the ring and becomes a DROP record. */
+ * holds an actor up: what it is too slow for is counted in the ring and becomes a DROP record.  The
+ * recorder's one thread. */
 #ifndef ACTOR_RECORDER_H
 #define ACTOR_RECORDER_H
 

@@ -1,6 +1,6 @@
 /* actor_replay_player.h - what is fed: the core of this build, or a program that is one.
  *
- * Private to actors/replay/. */
+ * Private to actors/replay/.  One thread: that of the replay. */
 #ifndef ACTOR_REPLAY_PLAYER_H
 #define ACTOR_REPLAY_PLAYER_H
 

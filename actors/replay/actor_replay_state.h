@@ -1,4 +1,5 @@
-/* actor_replay_state.h - the insides of one replay, shared by the files of actors/replay/ only.
+/* actor_replay_state.h - the insides of one replay, shared by the files of actors/replay/ only. One
+ * thread.
  *
  * actor_replay_play.c     records in order: snapshots, gaps, the end
  * actor_replay_input.c    inputs to the core, and to a device below it

@@ -1,4 +1,5 @@
-/* actor_scheduler_state.h - the insides of the scheduler's core, shared by its own files only.
+/* actor_scheduler_state.h - the insides of the scheduler's core, shared by its own files only, on
+ * its thread.
  *
  * actor_scheduler_core.c      links, time, which message goes where
  * actor_scheduler_gateway.c   submits, finishes, ends, MODEL_INFO, LOAD

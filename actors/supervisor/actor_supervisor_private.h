@@ -1,5 +1,5 @@
 /* actor_supervisor_private.h - what the files of the supervisor share: its state and the parts of
- * a round.  For actor_supervisor*.c only. */
+ * a round.  For actor_supervisor*.c only; the supervisor's one thread. */
 #ifndef ACTOR_SUPERVISOR_PRIVATE_H
 #define ACTOR_SUPERVISOR_PRIVATE_H
 

@@ -3,7 +3,8 @@
  * It takes one executor with one cache group without a window, whose blocks are whole parents:
  * llama and qwen3, not gemma3, whose windows are a second group.  A request is admitted when a slot
  * and all blocks that it can ever need are free, so nothing ever has to be taken back.  Prompts are
- * computed chunk by chunk, in order, next to the rows that decode.  There is no prefix cache. */
+ * computed chunk by chunk, in order, next to the rows that decode.  There is no prefix cache.  One
+ * thread. */
 #ifndef FCFS_H
 #define FCFS_H
 

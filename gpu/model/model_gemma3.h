@@ -1,6 +1,6 @@
 /* model_gemma3.h - Gemma 3, text only: RMSNorms on both sides of attention and feed-forward, norms
  * of query and key heads, five sliding layers to a full one with rotations of their own, GELU
- * gates, embeddings scaled by the root of the hidden size. */
+ * gates, embeddings scaled by the root of the hidden size.  The device thread. */
 #ifndef MODEL_GEMMA3_H
 #define MODEL_GEMMA3_H
 

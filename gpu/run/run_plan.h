@@ -1,5 +1,5 @@
 /* run_plan.h - the cache plan of a model: which layers share a group, and how groups share parent
- * blocks.  Pure arithmetic. */
+ * blocks.  Pure arithmetic; any thread. */
 #ifndef RUN_PLAN_H
 #define RUN_PLAN_H
 
