@@ -69,7 +69,6 @@ begin_print(void)
 typedef struct {
     uint64_t request;
     uint64_t counts[128];
-    uint64_t sequence_max;
 } census_t;
 
 static proto_status_t
