@@ -146,11 +146,12 @@ START_TEST(stale_connector_ends_without_a_supervisor)
     actor_link_options_t link = {.endpoint = endpoint};
     char nobody[128];
     (void)snprintf(nobody, sizeof nobody, "%s", test_endpoint("supervisor"));
-    friend_shell = test_shell_with(
-        &friend_core,
-        (actor_shell_options_t){
-            .name = "gateway", .epoch = 60, .supervisor_endpoint = supervised ? nobody : NULL},
-        &link);
+    friend_shell =
+        test_shell_with(&friend_core,
+                        (actor_shell_options_t){.name = "gateway",
+                                                .epoch = 60,
+                                                .supervisor_endpoint = supervised ? nobody : NULL},
+                        &link);
     TEST_PUMP_UNTIL(refused() == 1, 2000);
     uint64_t until_ns = test_now_ns() + 300000000;
     while (test_now_ns() < until_ns) {
