@@ -84,7 +84,7 @@ const cli_option_t cli_node_options[] = {
         "how long a scheduler may do nothing for open requests before it is complained of (120)"),
     FLAG("enable-fault-injection", enable_fault_injection, "allow --fault; for tests"),
     {"fault", CLI_OPTION_LIST, AT(faults), 0, 0, "ACTOR/POINT",
-     "arm a fault point: ACTOR/NAME:ACTION[:NTH]", false},
+     "arm a fault point: ACTOR/NAME:ACTION[:NTH[:ARGUMENT]]", false},
     HIDDEN("name", CLI_OPTION_TEXT, name),
     HIDDEN("epoch", CLI_OPTION_TEXT, epoch),
     HIDDEN("supervisor", CLI_OPTION_TEXT, supervisor),

@@ -54,7 +54,7 @@ parse_number(const char *text, uint64_t *out)
     return *end == '\0';
 }
 
-/* Takes one "name:action[:nth][:argument]" apart; the text is changed. */
+/* Takes one "name:action[:nth[:argument]]" apart; the text is changed. */
 static bool
 parse_point(char *text, point_t *out)
 {

@@ -4,7 +4,7 @@
  * Compiled in always, armed only by actor_fault_arm(), which the program calls only when it was
  * started with --enable-fault-injection.  An unarmed point costs one relaxed load.  Any thread.
  *
- * Specification, comma separated: name:action[:nth][:argument]
+ * Specification, comma separated: name:action[:nth[:argument]]
  *   action   kill (SIGKILL to itself), stop (SIGSTOP), abort, exit (argument = code, default 70),
  *            delay (argument = ms), drop (the caller skips what it was about to do)
  *   nth      the hit that fires, from 1; 0 = every hit; default 1 */
