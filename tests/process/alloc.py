@@ -10,7 +10,6 @@ import socket
 import json
 import struct
 import subprocess
-import sys
 import tempfile
 import threading
 
