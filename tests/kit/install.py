@@ -83,6 +83,10 @@ def the_installed_library_runs_a_scheduler_of_ones_own():
         check(wrong.returncode == 78 and "none" in wrong.stderr, f"a bad option: {wrong}")
         wrong = subprocess.run([program, "--endpoint", "tcp://0.0.0.0:1"], capture_output=True, text=True, timeout=20)
         check(wrong.returncode == 78 and "0.0.0.0" in wrong.stderr, f"a remote endpoint: {wrong}")
+        endpoint = f"ipc://{folder}/conform"
+        said = run(binary(), "conform", "scheduler", "--endpoint", endpoint, "--exec",
+                   f"{program} --endpoint {endpoint} --quiet")
+        check(said.endswith("conforms\n"), f"it does not conform: {said[-2000:]}")
         with System(*SMALL) as node:
             wanted = answers(node.wait_ready())
             check(node.stop() == 0, "exit code of the node with the built-in scheduler")
@@ -108,8 +112,8 @@ def the_installed_library_runs_a_scheduler_of_ones_own():
 def survives_hostile_records(program, stream):
     """Cut and damaged streams, and damaged messages in whole records: refused with a sentence or
     answered, never a crash."""
-    seed = int(os.environ.get("SEED") or random.SystemRandom().randrange(1 << 32))
-    print(f"hostile records: seed {seed}", flush=True)
+    seed = int(os.environ.get("ONEPATH_SEED") or random.SystemRandom().randrange(1 << 32))
+    print(f"ONEPATH_SEED={seed}", flush=True)
     rng = random.Random(seed)
     streams = [b"", bytes(64), rng.randbytes(4096), stream[:1], stream[1:]]
     for _ in range(30):

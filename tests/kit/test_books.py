@@ -19,8 +19,8 @@ from onepath_scheduler.books import NEVER, Scheduler  # noqa: E402
 from onepath_scheduler.codec import FINISH, ROLE, ROW_FLAG  # noqa: E402
 from onepath_scheduler.pool import BlockPool  # noqa: E402
 
-SEED = int(os.environ.get("SEED") or random.SystemRandom().randrange(1 << 32))
-SEEDS = int(os.environ.get("SEEDS") or 150)
+SEED = int(os.environ.get("ONEPATH_SEED") or random.SystemRandom().randrange(1 << 32))
+SEEDS = int(os.environ.get("ONEPATH_SEEDS") or 150)
 EXECUTOR = 1
 
 
@@ -592,5 +592,5 @@ class Hostile(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    print(f"seed {SEED}; SEED={SEED} SEEDS=1 repeats one of {SEEDS}")
+    print(f"seed {SEED}; ONEPATH_SEED={SEED} ONEPATH_SEEDS=1 repeats one of {SEEDS}")
     unittest.main()

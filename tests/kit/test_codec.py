@@ -12,7 +12,7 @@ sys.path.insert(0, os.path.join(SOURCE, "examples", "python"))
 import msgpack  # noqa: E402
 from onepath_scheduler import codec, records  # noqa: E402
 
-SEED = int(os.environ.get("SEED") or random.SystemRandom().randrange(1 << 32))
+SEED = int(os.environ.get("ONEPATH_SEED") or random.SystemRandom().randrange(1 << 32))
 
 
 def golden():
