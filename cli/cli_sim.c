@@ -1,8 +1,11 @@
 /* `onepath sim`: the shipped cores on a simulated bus, clock and device, from one seed. */
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "actor_sim.h"
 #include "cli_node.h"
@@ -76,13 +79,13 @@ print_failure(const sim_options_t *options, const actor_sim_t *sim,
 {
     char faults[256];
     (void)actor_sim_faults_print(result->faults, faults, sizeof faults);
-    printf("seed %" PRIu64 ", input %" PRIu64 ", %.6f s: broken rule: %s\n  %s\n  faults: %s\n",
-           result->seed, result->step_count, (double)result->virtual_ns / 1e9, result->rule,
-           result->detail, faults);
+    printf("seed %" PRId64 ", input %" PRIu64 ", %.6f s: broken rule: %s\n  %s\n  faults: %s\n",
+           (int64_t)result->seed, result->step_count, (double)result->virtual_ns / 1e9,
+           result->rule, result->detail, faults);
     printf("the last inputs:\n");
     actor_sim_print_events(sim, stdout);
-    printf("again: onepath sim --seed %" PRIu64 " --steps %u --faults %s --check-interval %u",
-           result->seed, options->steps, options->faults, options->check_interval);
+    printf("again: onepath sim --seed %" PRId64 " --steps %u --faults %s --check-interval %u",
+           (int64_t)result->seed, options->steps, options->faults, options->check_interval);
     if (options->requests != 0) {
         printf(" --requests %u", options->requests);
     }
@@ -151,6 +154,26 @@ run(const sim_options_t *options, actor_sim_t *sim)
     return CLI_EXIT_OK;
 }
 
+/* Makes the folder for the log unless it is there. */
+static int
+make_folder(const char *path)
+{
+    struct stat info;
+    int error = mkdir(path, 0700) == 0 || errno == EEXIST ? 0 : errno;
+    if (error == 0 && stat(path, &info) != 0) {
+        error = errno;
+    } else if (error == 0 && !S_ISDIR(info.st_mode)) {
+        error = ENOTDIR;
+    } else if (error == 0 && access(path, W_OK) != 0) {
+        error = errno;
+    }
+    if (error != 0) {
+        fprintf(stderr, "onepath sim: --log: %s: %s\n", path, strerror(error));
+        return CLI_EXIT_TEMPORARY;
+    }
+    return CLI_EXIT_OK;
+}
+
 int
 cli_sim(int argc, char **argv)
 {
@@ -176,6 +199,9 @@ cli_sim(int argc, char **argv)
         fprintf(stderr, "onepath sim: --log takes one seed, not %u: leave --seeds away\n",
                 options.seeds);
         return CLI_EXIT_CONFIG;
+    }
+    if (options.log != NULL && make_folder(options.log) != CLI_EXIT_OK) {
+        return CLI_EXIT_TEMPORARY;
     }
     actor_sim_t *sim = NULL;
     status = actor_sim_new(&sim_options, &sim);

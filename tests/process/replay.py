@@ -287,6 +287,20 @@ def what_the_simulator_recorded_replays():
     check(count >= 8 * 3, f"only {count} logs")
 
 
+def the_simulator_makes_its_folder_and_a_seed_may_be_negative():
+    with Folder() as folder:
+        def sim(*words):
+            done = subprocess.run([binary(), "sim", "--steps", "200", *words], capture_output=True, text=True,
+                                  timeout=120, check=False)
+            return done.returncode, done.stdout + done.stderr
+        code, said = sim("--log", os.path.join(folder, "new"))
+        check(code == 0 and os.listdir(os.path.join(folder, "new")), f"sim --log NEW: {code} {said}")
+        for path, words in (("/dev/null", "Not a directory"), (f"{folder}/no/where", "No such file")):
+            code, said = sim("--log", path)
+            check(code == 75 and words in said, f"sim --log {path}: {code} {said}")
+        check(sim("--seed", "-3")[0] == 0, "a negative seed")
+
+
 CRC = []
 
 
@@ -355,5 +369,6 @@ if __name__ == "__main__":
           a_ring_that_wrapped_replays_to_the_death,
           the_changed_line_is_located,
           what_the_simulator_recorded_replays,
+          the_simulator_makes_its_folder_and_a_seed_may_be_negative,
           hostile_logs_of_real_actors_end_in_a_report,
           what_cannot_be_replayed_is_said])
