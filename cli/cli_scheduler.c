@@ -1,8 +1,9 @@
 /* `onepath scheduler`: which scheduler plans for a running node, and the change to another. */
 #include <dirent.h>
-#include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "actor_command.h"
@@ -43,6 +44,24 @@ static const cli_command_t scheduler_command = {
     .word_count_max = 2,
 };
 
+/* True if somebody listens on the socket: a node that was killed leaves its own behind, and another
+ * process may have its number by now. */
+static bool
+is_alive(const char *path)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    if (strlen(path) >= sizeof address.sun_path) {
+        return false;
+    }
+    memcpy(address.sun_path, path, strlen(path) + 1);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    bool alive = fd >= 0 && connect(fd, (const struct sockaddr *)&address, sizeof address) == 0;
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+    return alive;
+}
+
 /* The one folder of a node of this user; false, with words, if there is none or more than one. */
 static bool
 find_node(char *out, size_t capacity_bytes)
@@ -56,15 +75,11 @@ find_node(char *out, size_t capacity_bytes)
     const struct dirent *entry;
     while (directory != NULL && (entry = readdir(directory)) != NULL) {
         char path[512];
-        struct stat info;
         if (strncmp(entry->d_name, prefix, strlen(prefix)) != 0) {
             continue;
         }
         (void)snprintf(path, sizeof path, "%s/%s/supervisor", base, entry->d_name);
-        long pid = strtol(entry->d_name + strlen(prefix), NULL, 10);
-        char process[32];
-        (void)snprintf(process, sizeof process, "/proc/%ld", pid);
-        if (stat(path, &info) != 0 || !S_ISSOCK(info.st_mode) || access(process, F_OK) != 0) {
+        if (!is_alive(path)) {
             continue;
         }
         if (count++ > 0) {

@@ -6,6 +6,7 @@ is the move.  Schedulers that misbehave are in tests/conform, Python ones in pyt
 """
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -183,6 +184,17 @@ def starts_with_an_external_one(folder):
         check(node.stop() == 0, "the node did not end in order")
 
 
+def a_dead_node_is_not_found(folder):
+    """Its folder was left behind, and its number is that of another process (this one) by now."""
+    left = f"{folder}/onepath-{os.getuid()}-{os.getpid()}"
+    os.mkdir(left, 0o700)
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(f"{left}/supervisor")
+    done = subprocess.run([system.binary(), "scheduler", "show"], capture_output=True, text=True, timeout=60,
+                          check=False, env={**os.environ, "XDG_RUNTIME_DIR": folder})
+    check(done.returncode == 78 and "no node" in done.stderr, f"a dead node was found: {done.stderr}")
+
+
 def main():
     folder = tempfile.mkdtemp(prefix="onepath-attach-", dir="/tmp")
     run_dir = f"{folder}/node"
@@ -199,6 +211,7 @@ def main():
         bad_words_are_refused(run_dir, folder)
         check(node.stop() == 0, "the node did not end in order")
     starts_with_an_external_one(folder)
+    a_dead_node_is_not_found(folder)
     print("attach, replace, come back: no request lost")
 
 
