@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "proto_log.h"
+#include "proto_pack.h"
 #include "proto_require.h"
 
 enum { DIGEST_INPUTS = 64 /* inputs between two recorded digests */ };
@@ -129,9 +130,7 @@ step(void *core, const actor_input_t *input, actor_outbox_t *outbox)
     if (self->inner_ops->digest != NULL && input->sequence % DIGEST_INPUTS == 0) {
         uint64_t digest = self->inner_ops->digest(self->inner);
         uint8_t bytes[8];
-        for (uint32_t i = 0; i < 8; i++) {
-            bytes[i] = (uint8_t)(digest >> (8 * i));
-        }
+        proto_pack_u64(&(proto_pack_t){.out = bytes, .capacity_bytes = sizeof bytes}, digest);
         proto_bytes_t part = {bytes, sizeof bytes};
         append(self, PROTO_LOG_STATE_DIGEST, 0, input->now_ns, 0, &part, 1);
     }

@@ -8,6 +8,7 @@
 #include "actor_exit.h"
 #include "kit_scheduler.h"
 #include "proto_log.h"
+#include "proto_pack.h"
 #include "proto_require.h"
 
 enum { READ_SIZE_BYTES = 64 * 1024 };
@@ -99,9 +100,7 @@ put_answer(replay_t *self, const proto_log_record_t *input)
     }
     uint64_t digest = self->ops->digest != NULL ? self->ops->digest(self->core) : 0;
     uint8_t bytes[8];
-    for (uint32_t i = 0; i < 8; i++) {
-        bytes[i] = (uint8_t)(digest >> (8 * i));
-    }
+    proto_pack_u64(&(proto_pack_t){.out = bytes, .capacity_bytes = sizeof bytes}, digest);
     record = (proto_log_record_t){.kind = PROTO_LOG_STATE_DIGEST,
                                   .sequence = input->sequence,
                                   .time_ns = input->time_ns,

@@ -9,6 +9,7 @@
 
 #include "actor_log.h"
 #include "proto_clock.h"
+#include "proto_pack.h"
 #include "proto_require.h"
 
 enum {
@@ -131,34 +132,18 @@ append_text(actor_record_t *self, proto_log_kind_t kind, uint64_t now_ns, const 
 
 /* IN and OUT. */
 static void
-append_message(actor_record_t *self, proto_log_record_t *record, const proto_header_t *header,
+append_message(actor_record_t *self, proto_log_record_t record, const proto_header_t *header,
                proto_bytes_t body, proto_bytes_t blob)
 {
     uint8_t bytes[PROTO_HEADER_SIZE_MAX];
-    record->link_sequence = header->sequence;
-    record->parts[0] = (proto_bytes_t){bytes, proto_header_encode(header, bytes)};
-    record->parts[1] = body;
-    record->parts[2] = blob;
-    if (record->part_count == 0) {
-        record->part_count = blob.size_bytes > 0 ? 3 : 2;
+    record.link_sequence = header->sequence;
+    record.parts[0] = (proto_bytes_t){bytes, proto_header_encode(header, bytes)};
+    record.parts[1] = body;
+    record.parts[2] = blob;
+    if (record.part_count == 0) {
+        record.part_count = blob.size_bytes > 0 ? 3 : 2;
     }
-    append(self, record);
-}
-
-static void
-put_u64(uint8_t out[8], uint64_t value)
-{
-    for (uint32_t index = 0; index < 8; index++) {
-        out[index] = (uint8_t)(value >> (8 * index));
-    }
-}
-
-static void
-put_u32(uint8_t out[4], uint32_t value)
-{
-    for (uint32_t index = 0; index < 4; index++) {
-        out[index] = (uint8_t)(value >> (8 * index));
-    }
+    append(self, &record);
 }
 
 /* ---- inputs and outputs ---------------------------------------------------------------------- */
@@ -178,7 +163,7 @@ actor_record_input(actor_record_t *self, const actor_input_t *input, proto_bytes
     proto_log_record_t record = {.kind = PROTO_LOG_IN,
                                  .channel = channel,
                                  .time_ns = input->now_ns};
-    append_message(self, &record, input->header, body, blob);
+    append_message(self, record, input->header, body, blob);
 }
 
 void
@@ -198,7 +183,7 @@ actor_record_own_input(actor_record_t *self, const actor_input_t *input)
                                      .time_ns = input->now_ns,
                                      .part_count = 1};
         self->cut_count++;
-        append_message(self, &record, input->header, (proto_bytes_t){NULL, 0},
+        append_message(self, record, input->header, (proto_bytes_t){NULL, 0},
                        (proto_bytes_t){NULL, 0});
         return;
     }
@@ -222,7 +207,7 @@ actor_record_output(actor_record_t *self, uint64_t now_ns, const proto_header_t 
     proto_log_record_t record = {.kind = PROTO_LOG_OUT,
                                  .channel = (uint16_t)emission->to.index,
                                  .time_ns = now_ns};
-    append_message(self, &record, header, emission->body, emission->blob);
+    append_message(self, record, header, emission->body, emission->blob);
 }
 
 /* ---- who and when ---------------------------------------------------------------------------- */
@@ -261,7 +246,7 @@ actor_record_digest(actor_record_t *self, uint64_t now_ns, uint64_t digest)
         return;
     }
     uint8_t bytes[8];
-    put_u64(bytes, digest);
+    proto_pack_u64(&(proto_pack_t){.out = bytes, .capacity_bytes = sizeof bytes}, digest);
     append_parts(self, PROTO_LOG_STATE_DIGEST, ACTOR_PEER_LOCAL, now_ns, 1,
                  &(proto_bytes_t){bytes, sizeof bytes});
 }
@@ -273,8 +258,9 @@ actor_record_clock(actor_record_t *self, uint64_t now_ns)
         return;
     }
     uint8_t bytes[16];
-    put_u64(bytes, now_ns);
-    put_u64(bytes + 8, proto_clock_realtime_ns(proto_clock_system()));
+    proto_pack_t pack = {.out = bytes, .capacity_bytes = sizeof bytes};
+    proto_pack_u64(&pack, now_ns);
+    proto_pack_u64(&pack, proto_clock_realtime_ns(proto_clock_system()));
     append_parts(self, PROTO_LOG_CLOCK, ACTOR_PEER_LOCAL, now_ns, 1,
                  &(proto_bytes_t){bytes, sizeof bytes});
 }
@@ -304,10 +290,11 @@ append_snapshot(actor_record_t *self, uint64_t now_ns, const actor_core_ops_t *o
 {
     uint64_t digest = ops->digest != NULL ? ops->digest(core) : 0;
     uint8_t head[PROTO_LOG_SNAPSHOT_HEAD_SIZE_BYTES];
-    put_u32(head, PROTO_LOG_SNAPSHOT_FORM);
-    put_u32(head + 4, (uint32_t)ops->role);
-    put_u64(head + 8, digest);
-    put_u64(head + 16, input_count);
+    proto_pack_t pack = {.out = head, .capacity_bytes = sizeof head};
+    proto_pack_u32(&pack, PROTO_LOG_SNAPSHOT_FORM);
+    proto_pack_u32(&pack, (uint32_t)ops->role);
+    proto_pack_u64(&pack, digest);
+    proto_pack_u64(&pack, input_count);
     proto_pack_t state = {.out = self->state_room, .capacity_bytes = self->room_size_bytes};
     proto_pack_t secret = {.out = self->secret_room, .capacity_bytes = self->room_size_bytes};
     ops->save(core, &state, &secret);

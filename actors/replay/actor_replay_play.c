@@ -11,24 +11,16 @@
 
 #include "actor_replay_state.h"
 #include "proto_clock.h"
+#include "proto_pack.h"
 #include "proto_require.h"
 
 #define ANSWER_TIMEOUT_NS UINT64_C(30000000000)
 
+/* 8 bytes, little-endian. */
 static uint64_t
 read_u64(const uint8_t *bytes)
 {
-    uint64_t value = 0;
-    for (uint32_t index = 0; index < 8; index++) {
-        value |= (uint64_t)bytes[index] << (8 * index);
-    }
-    return value;
-}
-
-static uint32_t
-read_u32(const uint8_t *bytes)
-{
-    return (uint32_t)(read_u64((const uint8_t[8]){bytes[0], bytes[1], bytes[2], bytes[3]}));
+    return proto_unpack_u64(&(proto_unpack_t){.bytes = {bytes, 8}});
 }
 
 void
@@ -97,9 +89,11 @@ read_head(const proto_log_record_t *record, snapshot_head_t *out)
         record->parts[0].size_bytes < PROTO_LOG_SNAPSHOT_HEAD_SIZE_BYTES) {
         return false;
     }
-    const uint8_t *bytes = record->parts[0].data;
-    *out = (snapshot_head_t){read_u32(bytes), read_u32(bytes + 4), read_u64(bytes + 8),
-                             read_u64(bytes + 16)};
+    proto_unpack_t in = {.bytes = record->parts[0]};
+    out->form = proto_unpack_u32(&in);
+    out->role = proto_unpack_u32(&in);
+    out->digest = proto_unpack_u64(&in);
+    out->input_count = proto_unpack_u64(&in);
     return out->form == PROTO_LOG_SNAPSHOT_FORM;
 }
 
