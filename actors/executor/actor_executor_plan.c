@@ -32,6 +32,7 @@ refuse(check_t *check, proto_plan_rule_t rule, uint32_t slot, const char *format
     refusal->slot = slot <= PROTO_ROWS_MAX ? slot : 0;
     va_list arguments;
     va_start(arguments, format);
+    /* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): va_start is one line above */
     (void)vsnprintf(refusal->detail, sizeof refusal->detail, format, arguments);
     va_end(arguments);
     return false;
