@@ -23,7 +23,7 @@ typedef struct {
     uint32_t cached_tokens;
     uint32_t generated_tokens;
     uint32_t token_messages;
-    uint32_t submit_count; /* above 1: given to another scheduler */
+    uint32_t submit_count; /* of this id; one that another scheduler gets has a new id */
     uint32_t reason;       /* proto_finish_reason_t */
     int32_t status;        /* of FINISHED */
 } log_request_t;
