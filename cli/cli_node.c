@@ -32,7 +32,7 @@
 
 const cli_option_t cli_node_options[] = {
     TEXT("host", host, "ADDRESS", "address to listen on (127.0.0.1)"),
-    NUMBER("port", port, 0, 65535, "PORT", "port to listen on; 0 chooses one (8000)"),
+    NUMBER("port", port, 0, 65535, "PORT", "port to listen on; 0 chooses one (8000; 0 for demo)"),
     TEXT("served-model-name", served_model_name, "NAME",
          "name in answers (the file's or folder's)"),
     TEXT("chat-template", chat_template, "NAME|FILE", "instead of the checkpoint's own"),

@@ -7,6 +7,8 @@
 
 #include "proto_require.h"
 
+enum { HELP_WIDTH = 28, VARIABLE_SIZE_BYTES = 64 };
+
 proto_status_t
 cli_size_parse(const char *text, uint64_t *out)
 {
@@ -54,6 +56,16 @@ cli_size_parse(const char *text, uint64_t *out)
     return STATUS_OK;
 }
 
+/* "max-num-seqs" is ONEPATH_MAX_NUM_SEQS in the environment. */
+static void
+variable_of(const cli_option_t *option, char out[VARIABLE_SIZE_BYTES])
+{
+    (void)snprintf(out, VARIABLE_SIZE_BYTES, "ONEPATH_%s", option->name);
+    for (char *at = out; *at != '\0'; at++) {
+        *at = *at == '-' ? '_' : (char)toupper((unsigned char)*at);
+    }
+}
+
 void
 cli_options_help(const cli_command_t *command, FILE *stream)
 {
@@ -64,6 +76,7 @@ cli_options_help(const cli_command_t *command, FILE *stream)
     if (command->option_count > 0) {
         fprintf(stream, "\noptions:\n");
     }
+    const cli_option_t *example = NULL;
     for (uint32_t i = 0; i < command->option_count; i++) {
         const cli_option_t *option = &command->options[i];
         if (option->hidden) {
@@ -73,10 +86,19 @@ cli_options_help(const cli_command_t *command, FILE *stream)
         (void)snprintf(left, sizeof left, "--%s%s%s", option->name,
                        option->argument != NULL ? " " : "",
                        option->argument != NULL ? option->argument : "");
-        fprintf(stream, "  %-28s %s\n", left, option->text);
+        if (strlen(left) > HELP_WIDTH) {
+            fprintf(stream, "  %s\n  %-*s %s\n", left, HELP_WIDTH, "", option->text);
+        } else {
+            fprintf(stream, "  %-*s %s\n", HELP_WIDTH, left, option->text);
+        }
+        example = example == NULL && option->type != CLI_OPTION_FLAG ? option : example;
     }
-    fprintf(stream,
-            "\nEach option can also be set as ONEPATH_<NAME>, for example ONEPATH_PORT=8080.\n");
+    if (example != NULL) {
+        char name[VARIABLE_SIZE_BYTES];
+        variable_of(example, name);
+        fprintf(stream, "\nEach option can also be set in the environment: --%s as %s.\n",
+                example->name, name);
+    }
 }
 
 static proto_status_t
@@ -162,7 +184,6 @@ set_option(const cli_option_t *option, const char *value, void *values)
     return STATUS_ERR_INTERNAL;
 }
 
-/* "max-num-seqs" is ONEPATH_MAX_NUM_SEQS in the environment. */
 static proto_status_t
 read_environment(const cli_command_t *command, void *values)
 {
@@ -171,12 +192,8 @@ read_environment(const cli_command_t *command, void *values)
         if (option->hidden) {
             continue;
         }
-        char name[64] = "ONEPATH_";
-        size_t length = strlen(name);
-        for (const char *from = option->name; *from != '\0' && length + 1 < sizeof name; from++) {
-            name[length++] = *from == '-' ? '_' : (char)toupper((unsigned char)*from);
-        }
-        name[length] = '\0';
+        char name[VARIABLE_SIZE_BYTES];
+        variable_of(option, name);
         const char *value = getenv(name);
         if (value == NULL) {
             continue;
