@@ -252,7 +252,8 @@ actor_conform_contact(conform_stage_t *self)
         }
     }
     if (!self->is_lost) {
-        (void)snprintf(self->report->ended, sizeof self->report->ended, "nothing answers at %s",
+        (void)snprintf(self->report->ended, sizeof self->report->ended,
+                       "nothing answers at %s: start the scheduler first, or with --exec",
                        self->options->gateway_endpoint);
     }
     self->is_lost = true;

@@ -132,10 +132,12 @@ end_move(actor_supervisor_state_t *self)
             link = &self->core.members[index].scheduler;
         }
     }
-    char text[400];
-    (void)snprintf(text, sizeof text, "%s, epoch %" PRIu64 ", at %s, plans for this node",
-                   link != NULL ? link->name : "the scheduler", link != NULL ? link->epoch : 0,
-                   name_of(scheduler->external));
+    char text[400] = "the built-in scheduler plans for this node";
+    if (scheduler->external[0] != '\0') {
+        (void)snprintf(text, sizeof text, "%s, epoch %" PRIu64 ", at %s, plans for this node",
+                       link != NULL ? link->name : "the scheduler", link != NULL ? link->epoch : 0,
+                       scheduler->external);
+    }
     actor_log(ACTOR_LOG_INFO, "supervisor.scheduler", 0,
               ACTOR_LOG_FIELDS(actor_log_str("endpoint", name_of(scheduler->external)),
                                actor_log_str("name", link != NULL ? link->name : "")),
