@@ -70,6 +70,15 @@ actor_log_configure(const actor_log_options_t *options)
     actor_log_set_level(options->level_min);
 }
 
+bool
+actor_log_is_human(void)
+{
+    pthread_mutex_lock(&state.mutex);
+    bool human = state.human;
+    pthread_mutex_unlock(&state.mutex);
+    return human;
+}
+
 void
 actor_log_set_level(actor_log_level_t level)
 {

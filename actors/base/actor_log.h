@@ -77,6 +77,9 @@ void actor_log_each(actor_log_level_t level, const char *event, uint64_t request
                     const actor_log_field_t *fields, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
 
+/* Whether lines are written in the form for people. */
+bool actor_log_is_human(void);
+
 /* Writes bytes that are log lines already, such as those of a child, to the log's descriptor. */
 void actor_log_forward(const char *bytes, size_t size_bytes);
 

@@ -87,17 +87,24 @@ void
 actor_crash_report(const char *name, const actor_process_t *process, uint32_t restart_count,
                    const char *crash_path)
 {
+    char how[64];
+    actor_process_describe(process, how, sizeof how);
+    if (actor_log_is_human()) { /* the last lines are on the screen already */
+        actor_log(ACTOR_LOG_ERROR, "supervisor.escalation", 0,
+                  ACTOR_LOG_FIELDS(actor_log_u64("restarts", restart_count),
+                                   actor_log_str("crash_record", crash_path)),
+                  "%s ended with %s and is not started again", name, how);
+        return;
+    }
     char *text = malloc(REPORT_SIZE_BYTES);
     if (text == NULL) {
         return;
     }
-    char how[64];
     char path[2 * ACTOR_CRASH_PATH_SIZE_BYTES];
     (void)actor_log_escape((proto_text_t){crash_path, (uint32_t)strlen(crash_path)}, path,
                            sizeof path);
     struct timespec time;
     struct tm utc;
-    actor_process_describe(process, how, sizeof how);
     (void)clock_gettime(CLOCK_REALTIME, &time);
     (void)gmtime_r(&time.tv_sec, &utc);
     size_t at = (size_t)snprintf(
