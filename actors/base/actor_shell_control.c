@@ -208,7 +208,8 @@ service_relink(actor_shell_t *self, uint64_t *wait_ns)
     }
     self->relink_until_ns = 0;
     char detail[64];
-    (void)snprintf(detail, sizeof detail, "nobody answers there within %d s: does it run?", RELINK_MS / 1000);
+    (void)snprintf(detail, sizeof detail, "nobody answers there within %d s: does it run?",
+                   RELINK_MS / 1000);
     complain(self, self->relink_role, "", 0, PROTO_COMPLAINT_LOST, detail);
 }
 
