@@ -3,7 +3,7 @@
   rules    names, texts and the document that lists them agree
   builtin  the built-in scheduler conforms, with one endpoint and with two
   wrong    each deliberately wrong scheduler breaks the rule that it is made to break, and first
-  python   the schedulers in examples/python conform
+  python   the schedulers in examples/python conform, and so does one that serves the newest first
 """
 import concurrent.futures
 import json
@@ -259,6 +259,19 @@ def python():
     return venv if os.path.exists(venv) else sys.executable
 
 
+# The order is the scheduler's choice: no scene may wait for what came first.
+NEWEST_FIRST = """
+from onepath_scheduler import runner
+from onepath_scheduler.books import Scheduler
+
+class Newest(Scheduler):
+    def key(self, request):
+        return -request.arrived_ns
+
+runner.main(runner.parser(""), lambda options: Newest())
+"""
+
+
 def test_python(folder):
     examples = os.path.join(SOURCE, "examples", "python")
     names = [n for n in ("fcfs.py", "priority_ageing.py") if os.path.exists(os.path.join(examples, n))]
@@ -268,6 +281,11 @@ def test_python(folder):
         endpoint = f"ipc://{folder}/{name}"
         expect_pass(folder, name, "--endpoint", endpoint, "--exec",
                     f"{python()} {os.path.join(examples, name)} --endpoint {endpoint} --quiet")
+    path, endpoint = os.path.join(folder, "newest.py"), f"ipc://{folder}/newest"
+    with open(path, "w", encoding="ascii") as file:
+        file.write(NEWEST_FIRST)
+    expect_pass(folder, "newest first", "--endpoint", endpoint, "--exec",
+                f"env PYTHONPATH={examples} {python()} {path} --endpoint {endpoint} --quiet")
 
 
 def main():
