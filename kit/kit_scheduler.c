@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "actor_exit.h"
 #include "actor_log.h"
@@ -137,12 +138,18 @@ kit_scheduler_run(const kit_scheduler_options_t *options)
                                            .epoch = epoch,
                                            .ops = options->ops,
                                            .core = options->core};
+    if (mkdir(options->record_dir, 0700) != 0 && errno != EEXIST) {
+        actor_log(ACTOR_LOG_ERROR, "scheduler.config", 0, NULL,
+                  "cannot make the log folder '%s': %s; choose another one", options->record_dir,
+                  strerror(errno));
+        return ACTOR_EXIT_CONFIG;
+    }
     kit_record_t *record = NULL;
     proto_status_t status = kit_record_new(&record_options, &record);
     if (status != STATUS_OK) {
         actor_log(ACTOR_LOG_ERROR, "scheduler.config", 0, NULL,
-                  "cannot write a log of '%s' into the folder '%s': %s; make the folder first",
-                  name, options->record_dir, strerror(errno));
+                  "cannot write a log of '%s' into the folder '%s': %s", name, options->record_dir,
+                  strerror(errno));
         return status == STATUS_ERR_NO_MEMORY ? ACTOR_EXIT_TEMPORARY : ACTOR_EXIT_CONFIG;
     }
     status = run_shell(options, name, epoch, kit_record_ops(record), record);

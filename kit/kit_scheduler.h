@@ -35,8 +35,8 @@ typedef struct {
     const actor_core_ops_t *ops; /* role PROTO_ROLE_SCHEDULER; needed are name, step and the
                                     bounds of the outbox */
     void *core;                  /* handed to the ops; lent */
-    const char *record_dir;      /* an existing folder for the log NAME.EPOCH.NNNNNN.alog, from the
-                                    first input on: no log */
+    const char *record_dir;      /* a folder, made if need be (its parent is there), for the log
+                                    NAME.EPOCH.NNNNNN.alog, from the first input on: no log */
     uint64_t heartbeat_ns;       /* 5 ms to 10 s: 250 ms */
     bool allow_remote;           /* bind an address that other machines reach; not encrypted */
     bool quiet;                  /* log warnings and errors only */

@@ -56,7 +56,7 @@ info_problem(const proto_executor_info_t *info)
 {
     if (info->group_kinds.count != 1 || info->group_granularities.count != 1 ||
         info->group_windows.count != 1 || info->group_packings.count != 1) {
-        return "this scheduler takes executors with one cache group";
+        return "this scheduler takes executors with one cache group: no model with sliding windows";
     }
     if (info->group_kinds.data[0] != 0 || info->group_packings.data[0] != 1 ||
         info->group_granularities.data[0] == 0) {

@@ -14,6 +14,10 @@ usage(const char *program)
 {
     fprintf(stderr,
             "usage: %s [--endpoint ipc:///PATH] [--record FOLDER] [--queue-len COUNT] [--quiet]\n\n"
+            "First come, first served.  Listens for gateways and an executor at the endpoint\n"
+            "(ipc:///tmp/onepath-scheduler), writes its log into FOLDER, lets COUNT requests wait\n"
+            "(1024); --quiet only says what is wrong.  Exit codes: 0 asked to end, 70 internal\n"
+            "failure, 75 try again (endpoint in use), 78 options.\n\n"
             "  %s --endpoint ipc:///tmp/my-scheduler &\n"
             "  onepath serve MODEL --scheduler ipc:///tmp/my-scheduler\n",
             program, program);
