@@ -178,6 +178,14 @@ on_snapshot(replay_t *self, const proto_log_record_t *record)
         }
         return;
     }
+    if (head.input_count == 0 && self->report->input.number != 0) {
+        /* A life begins; the one before it could not write all that it decided. */
+        actor_replay_begin_gap(self, 0, "the actor ended here, and its successor begins");
+        if (self->phase == REPLAY_SEEKING) {
+            restore_at(self, record, &head);
+        }
+        return;
+    }
     actor_replay_compare_rest(self);
     if (self->phase != REPLAY_RUNNING) {
         return;
