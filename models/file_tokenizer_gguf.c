@@ -64,13 +64,13 @@ read_spm(file_tokenizer_t *self, const file_gguf_t *gguf, bool *add_bos, file_er
 static int
 byte_of(file_view_t text)
 {
-    static const char DIGITS[] = "0123456789ABCDEF";
+    static const char digits[16] = "0123456789ABCDEF"; /* no text: no zero behind it */
     if (text.size_bytes != 6 || memcmp(text.bytes, "<0x", 3) != 0 || text.bytes[5] != '>') {
         return -1;
     }
-    const char *high = memchr(DIGITS, text.bytes[3], 16);
-    const char *low = memchr(DIGITS, text.bytes[4], 16);
-    return high == NULL || low == NULL ? -1 : (int)(16 * (high - DIGITS) + (low - DIGITS));
+    const char *high = memchr(digits, text.bytes[3], sizeof digits);
+    const char *low = memchr(digits, text.bytes[4], sizeof digits);
+    return high == NULL || low == NULL ? -1 : (int)(16 * (high - digits) + (low - digits));
 }
 
 static proto_status_t
