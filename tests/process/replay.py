@@ -196,6 +196,22 @@ def a_killed_actor_replays_to_its_death():
             check(report["begin_record"] < 10, f"{victim}: it began at {report['begin_record']}")
 
 
+def a_log_replays_through_a_death():
+    """The successor goes on in the same segment; what the dead one could not write is no difference."""
+    with Folder() as folder, Folder() as run_dir:
+        with System("--null-device", "--record", folder, "--log-format", "json",
+                    "--run-dir", run_dir, "--enable-fault-injection", "--fault",
+                    "scheduler/shell.before_send.PLAN:kill:9") as node:
+            node.wait_ready(120)
+            node.complete("one two three", max_tokens=24, ignore_eos=True)
+            check(node.stop(60) == 0, "the node did not end in good order")
+        code, report = replay(folder, "--actor", "scheduler")
+        check(code == 0, f"replay gave {code}: {report.get('finding') or report.get('detail')}")
+        check(len(report["gaps"]) == 1 and "successor" in report["gaps"][0]["why"], str(report["gaps"]))
+        left = os.path.join(run_dir, "armed-scheduler")
+        check(not os.path.exists(left), f"{left} stays, and disarms the next node")
+
+
 def a_ring_that_wrapped_replays_to_the_death():
     """The first snapshot is long gone; there is always a later one."""
     for victim in ACTORS:
@@ -366,6 +382,7 @@ if __name__ == "__main__":
     main([two_hundred_requests_of_a_model_replay_exactly,
           many_requests_without_a_model_replay_exactly,
           a_killed_actor_replays_to_its_death,
+          a_log_replays_through_a_death,
           a_ring_that_wrapped_replays_to_the_death,
           the_changed_line_is_located,
           what_the_simulator_recorded_replays,
