@@ -160,12 +160,10 @@ make_folder(const char *path)
 {
     struct stat info;
     int error = mkdir(path, 0700) == 0 || errno == EEXIST ? 0 : errno;
-    if (error == 0 && stat(path, &info) != 0) {
+    if (error == 0 && (stat(path, &info) != 0 || access(path, W_OK) != 0)) {
         error = errno;
     } else if (error == 0 && !S_ISDIR(info.st_mode)) {
         error = ENOTDIR;
-    } else if (error == 0 && access(path, W_OK) != 0) {
-        error = errno;
     }
     if (error != 0) {
         fprintf(stderr, "onepath sim: --log: %s: %s\n", path, strerror(error));

@@ -1,21 +1,7 @@
-/* proto_ids.h - one-field structs for everything that is named by a number, so that a request can
- * never be passed where a step is meant.  Zero is "none" for all of them. */
+/* proto_ids.h - sizes of names and hashes, and the roles of actors.  Requests, epochs and steps are
+ * uint64_t on the wire and in every room; 0 is "none" for all of them. */
 #ifndef PROTO_IDS_H
 #define PROTO_IDS_H
-
-#include <stdint.h>
-
-typedef struct {
-    uint64_t value; /* minted once by the gateway; unique within its epoch chain */
-} proto_request_t;
-
-typedef struct {
-    uint64_t value; /* the incarnation of an actor; higher after each restart */
-} proto_epoch_t;
-
-typedef struct {
-    uint64_t value; /* from 1; the scheduler's count of plans within its epoch */
-} proto_step_t;
 
 enum {
     PROTO_NAME_SIZE_BYTES = 32, /* an actor's name with its terminating zero: [a-z0-9-]{1,31} */

@@ -13,7 +13,6 @@
 #include "actor_conform_report.h"
 
 enum {
-    CONFORM_NEVER = 0x7fffffff, /* an index that no token has */
     CONFORM_VOCAB_SIZE = 1000,
     CONFORM_SAMPLING_SIZE_MAX = 256,
     CONFORM_LOGPROB_WIDTH = 3, /* with ask.logprobs */

@@ -7,8 +7,6 @@
 #include "actor_log.h"
 #include "proto_require.h"
 
-#define VERSION_TEXT "0.1.0"
-
 enum {
     METHOD_GET = 1,
     METHOD_HEAD = 2,
@@ -272,7 +270,7 @@ static void
 serve_version(actor_http_server_t *self, actor_http_conn_t *conn, const call_t *call)
 {
     actor_http_text_clear(&self->scratch);
-    actor_http_text_printf(&self->scratch, "{\"version\":\"%s\",\"protocol\":%d}", VERSION_TEXT,
+    actor_http_text_printf(&self->scratch, "{\"version\":\"%s\",\"protocol\":%d}", ONEPATH_VERSION,
                            PROTO_SCHEMA_VERSION);
     answer(self, conn, call, 200, "application/json");
 }

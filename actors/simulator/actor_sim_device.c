@@ -385,9 +385,3 @@ actor_sim_device_reset(actor_sim_device_t *self)
     }
     self->has_spoiled = false;
 }
-
-uint32_t
-actor_sim_device_step_count(const actor_sim_device_t *self)
-{
-    return self->step_count;
-}

@@ -70,6 +70,5 @@ MUST_CHECK bool actor_sim_device_launch(actor_sim_device_t *self, const proto_st
 bool actor_sim_device_collect(actor_sim_device_t *self, proto_step_done_t *out);
 /* Forgets slots and steps; the cache keeps its cells, as memory does, but for NaNs. */
 void actor_sim_device_reset(actor_sim_device_t *self);
-uint32_t actor_sim_device_step_count(const actor_sim_device_t *self);
 
 #endif

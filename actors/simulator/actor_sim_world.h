@@ -103,7 +103,6 @@ typedef struct {
     void *core;
     const actor_core_ops_t *ops;
     actor_sim_device_t *device; /* an executor's */
-    bool device_starting;       /* DEVICE_READY is still to come */
     uint32_t device_era;        /* counts resets: what was asked for before one never ends */
     uint64_t device_busy_ns;    /* when what it was given will be done */
     uint64_t input_sequence;
@@ -250,7 +249,6 @@ struct actor_sim {
     actor_sim_client_t *clients; /* [ACTOR_SIM_CLIENT_COUNT_MAX] */
     uint32_t client_count;
     uint32_t open_count;
-    uint64_t exchange_last;
 
     proto_body_t body; /* of the message in work */
     uint8_t *scratch;  /* own inputs, encoded for the log */

@@ -186,8 +186,8 @@ put_scored_tokenizer(const change_t *change)
         "\xe2\x96\x81",
         "ca",
         "aa",
-        "\xe2\x96\x81"
-        "a",
+        ("\xe2\x96\x81"
+         "a"),
         "1",
         ".",
         "  ",

@@ -27,8 +27,7 @@ typedef struct {
     uint64_t seen[WRONG_KEPT_MAX]; /* requests */
     uint32_t seen_count;
     proto_finished_t finished; /* kept for later; its texts are not */
-    uint64_t finished_request;
-    bool has_tokens; /* kept for later */
+    bool has_tokens;           /* kept for later */
     uint64_t tokens_request;
     uint32_t tokens_index;
     int32_t tokens_value;
