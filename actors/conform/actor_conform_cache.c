@@ -25,6 +25,7 @@ actor_conform_cache_init(conform_cache_t *self, const proto_executor_info_t *inf
         require((info->model_len_max + group->granularity - 1) / group->granularity <=
                 CONFORM_COLUMNS_MAX);
         group->content = calloc((size_t)group->block_count * group->granularity, sizeof(uint64_t));
+        /* NOLINTNEXTLINE(bugprone-sizeof-expression): an array of pointers is meant */
         group->spoilers = calloc(group->block_count, sizeof *group->spoilers);
         if (group->content == NULL || group->spoilers == NULL) {
             actor_conform_cache_fini(self);
