@@ -187,8 +187,9 @@ proto_bytes_t
 proto_unpack_bytes(proto_unpack_t *self, size_t size_bytes_max)
 {
     uint64_t size_bytes = proto_unpack_u64_max(self, size_bytes_max);
-    const uint8_t *data = take(self, (size_t)size_bytes);
-    return data == NULL ? (proto_bytes_t){0} : (proto_bytes_t){data, (size_t)size_bytes};
+    proto_bytes_t bytes = {.data = take(self, (size_t)size_bytes)};
+    bytes.size_bytes = bytes.data != NULL ? (size_t)size_bytes : 0;
+    return bytes;
 }
 
 void

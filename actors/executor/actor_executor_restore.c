@@ -268,7 +268,7 @@ actor_executor_core_restore(proto_bytes_t state, proto_bytes_t secret,
                             actor_executor_core_t **out_p, proto_error_t *error)
 {
     require(out_p != NULL);
-    proto_error_t unused;
+    proto_error_t unused = {.detail = ""};
     proto_error_t *told = error != NULL ? error : &unused;
     told->detail[0] = '\0';
     proto_unpack_t in = {.bytes = state};
