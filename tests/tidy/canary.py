@@ -6,6 +6,10 @@ import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
+BUNDLES = {"gpu/backend/backend_base.h":
+           "typedef struct {\n    uint32_t bs;\n    bool extend_with_prefix;\n} backend_extend_t;\n"
+           "typedef struct {\n    uint32_t bs;\n    uint32_t actual_bs;\n} backend_refresh_t;\n"}
+
 PLANTED = [
     ("includes", "proto/proto_x.c", '#include "sched_y.h"\n', {"scheduler/sched_y.h": "\n"}),
     ("includes", "scheduler/sched_x.c", "#include <czmq.h>\n", {}),
@@ -16,8 +20,25 @@ PLANTED = [
     ("sizes", "proto/proto_x.c", "\n" * 700, {}),
     ("sizes", "proto/proto_x.c", "void\nf(void)\n{\n" + ";\n" * 90 + "}\n", {}),
     ("headers", "proto/proto_x.h", "uint32_t f(void);\n", {}),
+    # One for each gate of tests/tidy/gates.py.
+    ("gates", "gpu/run/run_x.c", "void init_forward_metadata_replay(void);\n", {}),
+    ("gates", "gpu/sample/sample_x.c", "int is_all_greedy;\n", {}),
+    ("gates", "gpu/model/model_x.c", "const int32_t *accept_lengths;\n", {}),
+    ("gates", "gpu/model/model_x.h", "const int32_t *draft_seq_lens;\n", {}),
+    ("gates", "gpu/model/model_base.h", "int32_t *dsa_swa_slot_mapping;\n", {}),
+    ("gates", "gpu/backend/backend_x.h", "bool uses_cache_groups;\n", {}),
+    ("gates", "gpu/backend/state/backend_x.c", "if (!self->cache_groups_bound) { return; }\n", {}),
     ("gates", "gpu/run/run_x.c", "int out_cache_loc;\n", {}),
-    ("gates", "gpu/run/run_x.c", "int is_all_greedy;\n", {}),
+    ("gates", "gpu/run/run_x.c", "router_stacks_decode(a, b, c, d);\n", {}),
+    ("gates", "gpu/model/model_x.c", "int32_t slot = page_table[0];\n", {}),
+    ("gates", "gpu/model/model_x.c", "const backend_tables_t *tables;\n", {}),
+    ("gates", "gpu/backend/paged/backend_x.c", "const backend_table_t *table;\n", {}),
+    ("gates", "gpu/run/run_x.c", "if (config->arch == FILE_ARCH_LLAMA) { eager(); }\n", {}),
+    ("gates", "gpu/backend/paged/backend_x.c",
+     "static const v_t v = {\n    .capture_forward_metadata = x_capture,\n};\n", {}),
+    ("gates", "gpu/run/run_x.c", "backend_extend_t extend = {.bs = 1};\n", BUNDLES),
+    ("gates", "gpu/run/run_x.c", "f((backend_refresh_t){.bs = 1});\n", BUNDLES),
+    ("gates", "gpu/model/model_x.c", "rows->write_locations = locations;\n", {}),
 ]
 
 

@@ -8,6 +8,8 @@ import re
 import subprocess
 import sys
 
+import gates
+
 # Lowest floor first.  A room may include its own headers and those of the rooms it names.
 ROOMS = {
     "proto": set(),
@@ -63,17 +65,6 @@ BANNED = [
     (r"(?<![_\w.>])exit\s*\(", "exit is called in cli/ only", ("cli/",)),
     (r"/wor" + r"k/|/far" + r"m/|\.libra" + r"ry/", "a path of somebody's machine", ()),
     (r"\bdlopen\s*\(|\bsystem\s*\(|\bpopen\s*\(", "no code from outside is run", ()),
-]
-
-# The grep gates of the specification, in our words.
-GATES = [
-    (r"init_forward_metadata_replay|is_all_greedy", "gpu", "one decode path: no third arm"),
-    (r"select_out_cache_loc|tables_self_padding|uses_cache_groups|needs_group_block_tables", "gpu",
-     "write locations have one accessor and tables no capability flags"),
-    (r"\bout_cache_loc\b", "gpu/model", "models take locations from backend_write_locations"),
-    (r"\bout_cache_loc\b", "gpu/run", "the runner computes no locations"),
-    (r"FILE_ARCH_", "gpu/run", "the runner does not know architectures"),
-    (r"FILE_ARCH_", "gpu/backend", "backends do not know architectures"),
 ]
 
 PREFIXES = {
@@ -141,15 +132,11 @@ def check_includes(options):
                     yield relative, number, f"{room} may not use <{header}>"
 
 
-def strip_comments(text):
-    return re.sub(r"/\*.*?\*/", lambda m: re.sub(r"[^\n]", " ", m.group(0)), text, flags=re.S)
-
-
 def check_words(options):
     for relative, path in walk(options.source, (".c", ".h", ".cu", ".cuh"),
                                CODE + ("tests", "bench")):
         text = "\n".join(lines_of(path))
-        code = strip_comments(text)
+        code = gates.strip_comments(text)
         for pattern, why, allowed in BANNED:
             if any(relative.startswith(a) for a in allowed):
                 continue
@@ -232,11 +219,7 @@ def check_symbols(options):
 
 
 def check_gates(options):
-    for pattern, folder, why in GATES:
-        for relative, path in walk(options.source, (".c", ".h", ".cu"), (folder,)):
-            for number, line in enumerate(strip_comments("\n".join(lines_of(path))).split("\n"), 1):
-                if re.search(pattern, line):
-                    yield relative, number, why
+    yield from gates.findings(options.source, walk, lines_of)
 
 
 CHECKS = {name[6:]: value for name, value in list(globals().items()) if name.startswith("check_")}
