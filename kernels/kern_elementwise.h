@@ -21,6 +21,38 @@ typedef struct {
 
 void kern_silu_mul_host(const void *args, kern_share_t *share);
 
+/* output = x * sigmoid(gate), head by head, e.g. for gates that lie between the query heads. */
+typedef struct {
+    const float *input; /* [rows][input_stride]: heads one after the other */
+    size_t input_stride;
+    const float *gate; /* [rows][gate_stride]: head h at h * gate_head_stride */
+    size_t gate_stride;
+    size_t gate_head_stride;
+    float *output; /* [rows][output_stride]: heads one after the other; may be the input */
+    size_t output_stride;
+    uint32_t rows;
+    uint32_t heads;
+    uint32_t head_dim;
+} kern_sigmoid_mul_args_t;
+
+void kern_sigmoid_mul_host(const void *args, kern_share_t *share);
+
+/* output[r][h] = input[r][h], head_dim floats each: takes heads out of a row where something else
+ * lies between them. */
+typedef struct {
+    const float *input; /* [rows][input_stride]: head h at h * input_head_stride */
+    size_t input_stride;
+    size_t input_head_stride;
+    float *output; /* [rows][output_stride]: head h at h * output_head_stride; no overlap */
+    size_t output_stride;
+    size_t output_head_stride;
+    uint32_t rows;
+    uint32_t heads;
+    uint32_t head_dim;
+} kern_heads_copy_args_t;
+
+void kern_heads_copy_host(const void *args, kern_share_t *share);
+
 /* output = a + b; output may be a or b. */
 typedef struct {
     const float *a; /* [rows][a_stride] */

@@ -1,4 +1,4 @@
-/* kern_norm.h - RMS normalisation, with the residual add before it. */
+/* kern_norm.h - RMS normalisation, with the residual add before it or a gate after it. */
 #ifndef KERN_NORM_H
 #define KERN_NORM_H
 
@@ -23,5 +23,23 @@ typedef struct {
 } kern_rms_norm_args_t;
 
 void kern_rms_norm_host(const void *args, kern_share_t *share);
+
+/* For each head of a row: output = x / sqrt(mean(x * x) + epsilon) * weight * silu(gate), the norm
+ * at the end of a gated recurrent layer.  Heads lie one after the other. */
+typedef struct {
+    const float *input; /* [rows][input_stride] */
+    size_t input_stride;
+    const float *gate; /* [rows][gate_stride] */
+    size_t gate_stride;
+    const float *weight; /* [head_dim], the same for all heads */
+    float *output;       /* [rows][output_stride]; may be the input */
+    size_t output_stride;
+    uint32_t rows;
+    uint32_t heads;
+    uint32_t head_dim;
+    float epsilon;
+} kern_gated_norm_args_t;
+
+void kern_gated_norm_host(const void *args, kern_share_t *share);
 
 #endif
