@@ -62,3 +62,14 @@ model_forward(model_t *self, const model_context_t *context)
             model_workspace_bytes(self, context->rows, context->logit_rows));
     return self->vtable->forward(self, context);
 }
+
+void
+model_break(const model_t *self, const model_context_t *context, const model_break_t *part)
+{
+    require(part->args_size_bytes <= MODEL_BREAK_ARGS_SIZE_MAX);
+    if (context->breaker != NULL) {
+        context->breaker->on_break(context->breaker->owner, part);
+    } else {
+        part->run(self, context, part->args);
+    }
+}

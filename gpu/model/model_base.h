@@ -16,9 +16,51 @@
 #include "proto_status.h"
 
 typedef struct model model_t;
+typedef struct model_context model_context_t;
+
+/* ---- breaks ----------------------------------------------------------------------------------
+ *
+ * A prefill graph is breakable: [segment, break, segment, ...].  Segments are captured for a fixed
+ * count of rows (the token bucket); a break runs eagerly in every forward, for the live rows.  What
+ * depends on more than rows of tokens goes through model_break(), in every forward code:
+ * - attention with its KV write (model_launch_attention() does it), a recurrent layer with its
+ *   convolution and its state update;
+ * - the embedding and the angles, which read ids and positions; the logits, for gathered rows
+ *   (model_launch_embed(), _angles() and _logits() do it).
+ * Projections, norms and feed-forwards stay outside.  Where no graph is being captured, and in a
+ * decode capture, model_break() is a plain call.
+ *
+ * The rules of a break's function:
+ * - Its args are a plain struct, copied at capture and used again in every replay: all buffers of
+ *   the workspace that it reads or writes are addresses in it.  Of the context it may use stream,
+ *   backend, mode, rows, input_ids, positions, logit_rows, gather_rows and progress, which are the
+ *   live ones; never workspace.
+ * - It touches rows [0, context->rows) only.  Rows of `output` past them are zeroed by the replay,
+ *   so that what follows in the bucket computes on numbers.
+ * - It may not break again. */
+
+enum { MODEL_BREAK_ARGS_SIZE_MAX = 512 };
+
+typedef void (*model_break_fn)(const model_t *self, const model_context_t *context,
+                               const void *args);
+
+typedef struct {
+    model_break_fn run;
+    const void *args; /* lent for the call */
+    size_t args_size_bytes;
+    float *output;        /* [rows][output_stride]: what a later segment reads; NULL = nothing */
+    size_t output_stride; /* at least */
+    uint32_t output_cols;
+} model_break_t;
+
+/* Who ends a segment at each break and begins the next one. */
+typedef struct {
+    void (*on_break)(void *owner, const model_break_t *part);
+    void *owner;
+} model_breaker_t;
 
 /* One forward over rows of tokens. */
-typedef struct {
+struct model_context {
     device_stream_t *stream;
     backend_t *backend;
     backend_mode_t mode;
@@ -30,7 +72,8 @@ typedef struct {
     void *workspace;            /* DEVICE_MEMORY_ALIGN aligned device memory, of at least */
     size_t workspace_bytes;     /*   model_workspace_bytes(rows, logit_rows) */
     _Atomic uint32_t *progress; /* gets the layer in work, from 1; NULL = not wanted */
-} model_context_t;
+    const model_breaker_t *breaker; /* of a prefill capture; NULL = breaks run in place */
+};
 
 typedef struct {
     void (*destroy)(model_t *self);
@@ -68,5 +111,8 @@ size_t model_workspace_bytes(const model_t *self, uint32_t rows, uint32_t logit_
 /* Launches the forward.  The result is [logit_rows][vocab_size] in the workspace, valid until the
  * workspace is used again. */
 float *model_forward(model_t *self, const model_context_t *context);
+
+/* Runs the part in place, or hands it to the context's breaker. */
+void model_break(const model_t *self, const model_context_t *context, const model_break_t *part);
 
 #endif

@@ -47,9 +47,7 @@ gemma3_forward(model_t *base, const model_context_t *context)
         model_launch_ffn(base, context, layer, &w);
         model_launch_norm(base, context, w.delta, NULL, layer->ffn_post_norm, w.delta);
     }
-    if (context->logit_rows > 0) {
-        model_launch_logits(base, context, &self->ends, &w, w.delta);
-    }
+    model_launch_logits(base, context, &self->ends, &w, w.delta);
     model_launch_mark(base, context, 0);
     return w.logits;
 }

@@ -152,37 +152,72 @@ model_ends_load(model_weights_t *weights, const file_config_t *config, model_end
 
 /* ---- launches -------------------------------------------------------------------------------- */
 
-void
-model_launch_embed(const model_t *self, const model_context_t *context, const model_ends_t *ends,
-                   const model_rows_t *rows)
+typedef struct {
+    kern_weight_t table;
+    float *x;
+} embed_args_t;
+
+static void
+run_embed(const model_t *self, const model_context_t *context, const void *args)
 {
+    const embed_args_t *a = args;
     const file_config_t *c = &self->config;
     kern_embed_args_t embed = {
-        .table = ends->embed,
+        .table = a->table,
         .tokens = context->input_ids,
         .rows = context->rows,
         .scale = c->embed_scale > 0 ? (float)c->embed_scale : 1.0f,
-        .output = rows->x,
+        .output = a->x,
         .output_stride = c->hidden_size,
     };
     device_ops(self->device)->embed(context->stream, &embed);
 }
 
 void
-model_launch_angles(const model_t *self, const model_context_t *context, const float *frequencies,
-                    float *angles)
+model_launch_embed(const model_t *self, const model_context_t *context, const model_ends_t *ends,
+                   const model_rows_t *rows)
 {
+    embed_args_t args = {.table = ends->embed, .x = rows->x};
+    model_break_t part = {
+        .run = run_embed,
+        .args = &args,
+        .args_size_bytes = sizeof args,
+        .output = rows->x,
+        .output_stride = self->config.hidden_size,
+        .output_cols = self->config.hidden_size,
+    };
+    model_break(self, context, &part);
+}
+
+typedef struct {
+    const float *frequencies;
+    float *angles;
+} angles_args_t;
+
+static void
+run_angles(const model_t *self, const model_context_t *context, const void *args)
+{
+    const angles_args_t *a = args;
     double factor = self->config.rope_attention_factor;
-    kern_rope_angles_args_t args = {
+    kern_rope_angles_args_t angles = {
         .positions = context->positions,
         .positions_int64 = false,
         .rows = context->rows,
-        .frequencies = frequencies,
+        .frequencies = a->frequencies,
         .rope_dim = self->config.rope_dim,
         .scale = factor > 0 ? (float)factor : 1.0f,
-        .angles = angles,
+        .angles = a->angles,
     };
-    device_ops(self->device)->rope_angles(context->stream, &args);
+    device_ops(self->device)->rope_angles(context->stream, &angles);
+}
+
+void
+model_launch_angles(const model_t *self, const model_context_t *context, const float *frequencies,
+                    float *angles)
+{
+    angles_args_t args = {.frequencies = frequencies, .angles = angles};
+    model_break_t part = {.run = run_angles, .args = &args, .args_size_bytes = sizeof args};
+    model_break(self, context, &part);
 }
 
 void
@@ -248,24 +283,34 @@ launch_qkv(const model_t *self, const model_context_t *context, const model_laye
     device_ops(self->device)->linear(context->stream, &args);
 }
 
+typedef struct {
+    const model_layer_t *layer;
+    float *q;
+    float *k;
+    float *v;
+    float *attn;
+    const float *angles;
+    uint32_t index;
+} attention_args_t;
+
 /* Rotates queries and keys and writes keys and values where the backend says. */
 static void
-launch_rope_write(const model_t *self, const model_context_t *context, const model_layer_t *layer,
-                  const model_rows_t *rows, uint32_t index, const float *angles)
+launch_rope_write(const model_t *self, const model_context_t *context, const attention_args_t *a)
 {
     const file_config_t *c = &self->config;
+    const model_layer_t *layer = a->layer;
     cache_field_view_t k;
     cache_field_view_t v;
-    proto_status_t status = cache_pool_field(&context->backend->pool, index, CACHE_FIELD_K, &k);
+    proto_status_t status = cache_pool_field(&context->backend->pool, a->index, CACHE_FIELD_K, &k);
     require(status == STATUS_OK);
-    status = cache_pool_field(&context->backend->pool, index, CACHE_FIELD_V, &v);
+    status = cache_pool_field(&context->backend->pool, a->index, CACHE_FIELD_V, &v);
     require(status == STATUS_OK);
     kern_rope_kv_write_args_t args = {
-        .q = rows->q,
+        .q = a->q,
         .q_stride = layer->q.rows,
-        .k = rows->k,
+        .k = a->k,
         .k_stride = layer->k.rows,
-        .v = rows->v,
+        .v = a->v,
         .v_stride = layer->v.rows,
         .rows = context->rows,
         .q_heads = c->head_count,
@@ -273,11 +318,11 @@ launch_rope_write(const model_t *self, const model_context_t *context, const mod
         .head_dim = c->head_dim,
         .rope_dim = c->rope_dim,
         .interleaved = c->rope_style == FILE_ROPE_INTERLEAVED,
-        .angles = angles,
+        .angles = a->angles,
         .q_norm = layer->q_norm,
         .k_norm = layer->k_norm,
         .epsilon = c->rms_eps,
-        .write_locations = backend_write_locations(context->backend, index, context->mode),
+        .write_locations = backend_write_locations(context->backend, a->index, context->mode),
         .k_cache = k.pages,
         .v_cache = v.pages,
         .cache_type = k.dtype == CACHE_DTYPE_F32 ? KERN_TYPE_F32 : KERN_TYPE_F16,
@@ -286,27 +331,51 @@ launch_rope_write(const model_t *self, const model_context_t *context, const mod
     device_ops(self->device)->rope_kv_write(context->stream, &args);
 }
 
+static void
+run_attention(const model_t *self, const model_context_t *context, const void *args)
+{
+    const attention_args_t *a = args;
+    const file_config_t *c = &self->config;
+    launch_rope_write(self, context, a);
+    double scale = c->query_scale > 0 ? c->query_scale : 1.0 / sqrt((double)c->head_dim);
+    backend_forward_t attention = {
+        .layer = a->index,
+        .mode = context->mode,
+        .q = a->q,
+        .q_stride = a->layer->q.rows,
+        .rows = context->rows,
+        .output = a->attn,
+        .output_stride = a->layer->q.rows,
+        .scale = (float)scale,
+        .sinks = a->layer->sinks,
+    };
+    backend_forward(context->backend, &attention);
+}
+
 void
 model_launch_attention(const model_t *self, const model_context_t *context,
                        const model_layer_t *layer, const model_rows_t *rows, uint32_t index,
                        const float *angles)
 {
-    const file_config_t *c = &self->config;
     launch_qkv(self, context, layer, rows);
-    launch_rope_write(self, context, layer, rows, index, angles);
-    double scale = c->query_scale > 0 ? c->query_scale : 1.0 / sqrt((double)c->head_dim);
-    backend_forward_t attention = {
-        .layer = index,
-        .mode = context->mode,
+    attention_args_t args = {
+        .layer = layer,
         .q = rows->q,
-        .q_stride = layer->q.rows,
-        .rows = context->rows,
+        .k = rows->k,
+        .v = rows->v,
+        .attn = rows->attn,
+        .angles = angles,
+        .index = index,
+    };
+    model_break_t part = {
+        .run = run_attention,
+        .args = &args,
+        .args_size_bytes = sizeof args,
         .output = rows->attn,
         .output_stride = layer->q.rows,
-        .scale = (float)scale,
-        .sinks = layer->sinks,
+        .output_cols = layer->q.rows,
     };
-    backend_forward(context->backend, &attention);
+    model_break(self, context, &part);
     launch_linear(self, context, rows, &layer->o, layer->o_bias, rows->attn, rows->delta,
                   context->rows);
 }
@@ -335,12 +404,22 @@ model_launch_ffn(const model_t *self, const model_context_t *context, const mode
                   context->rows);
 }
 
-void
-model_launch_logits(const model_t *self, const model_context_t *context, const model_ends_t *ends,
-                    const model_rows_t *rows, const float *residual)
+typedef struct {
+    const model_ends_t *ends;
+    const float *residual;
+    model_rows_t rows;
+} logits_args_t;
+
+static void
+run_logits(const model_t *self, const model_context_t *context, const void *args)
 {
+    const logits_args_t *a = args;
+    const model_rows_t *rows = &a->rows;
     const file_config_t *c = &self->config;
-    model_launch_norm(self, context, rows->x, residual, ends->output_norm, rows->normed);
+    if (context->logit_rows == 0) {
+        return;
+    }
+    model_launch_norm(self, context, rows->x, a->residual, a->ends->output_norm, rows->normed);
     const float *input = rows->normed;
     if (context->gather_rows != NULL) {
         kern_gather_rows_args_t gather = {
@@ -356,8 +435,17 @@ model_launch_logits(const model_t *self, const model_context_t *context, const m
         device_ops(self->device)->gather_rows(context->stream, &gather);
         input = rows->gathered;
     }
-    launch_linear(self, context, rows, &ends->output, NULL, input, rows->logits,
+    launch_linear(self, context, rows, &a->ends->output, NULL, input, rows->logits,
                   context->logit_rows);
+}
+
+void
+model_launch_logits(const model_t *self, const model_context_t *context, const model_ends_t *ends,
+                    const model_rows_t *rows, const float *residual)
+{
+    logits_args_t args = {.ends = ends, .residual = residual, .rows = *rows};
+    model_break_t part = {.run = run_logits, .args = &args, .args_size_bytes = sizeof args};
+    model_break(self, context, &part);
 }
 
 void

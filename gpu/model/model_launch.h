@@ -73,11 +73,12 @@ MUST_CHECK proto_status_t model_layer_load(model_weights_t *weights, const file_
 MUST_CHECK proto_status_t model_ends_load(model_weights_t *weights, const file_config_t *config,
                                           model_ends_t *out);
 
-/* Embeds the tokens. */
+/* Embeds the tokens: a break. */
 void model_launch_embed(const model_t *self, const model_context_t *context,
                         const model_ends_t *ends, const model_rows_t *rows);
 
-/* cos and sin of each row's position, for frequencies [rope_dim / 2]. */
+/* cos and sin of each row's position, for frequencies [rope_dim / 2]: a break.  Only breaks read
+ * them. */
 void model_launch_angles(const model_t *self, const model_context_t *context,
                          const float *frequencies, float *angles);
 
@@ -85,8 +86,8 @@ void model_launch_angles(const model_t *self, const model_context_t *context,
 void model_launch_norm(const model_t *self, const model_context_t *context, float *x,
                        const float *residual, const float *weight, float *output);
 
-/* Projects, rotates, writes keys and values where the backend says, attends, projects back into
- * rows->delta.  `normed` is the input. */
+/* Projects; as a break rotates, writes keys and values where the backend says and attends; projects
+ * back into rows->delta.  `normed` is the input. */
 void model_launch_attention(const model_t *self, const model_context_t *context,
                             const model_layer_t *layer, const model_rows_t *rows, uint32_t index,
                             const float *angles);
@@ -95,8 +96,8 @@ void model_launch_attention(const model_t *self, const model_context_t *context,
 void model_launch_ffn(const model_t *self, const model_context_t *context,
                       const model_layer_t *layer, const model_rows_t *rows);
 
-/* The last add and norm run on all rows, since the add is in place; the head only on those asked
- * for. */
+/* A break; nothing if no row wants logits.  The last add and norm run on all rows, since the add is
+ * in place; the head only on those asked for.  `ends` must live as long as the model. */
 void model_launch_logits(const model_t *self, const model_context_t *context,
                          const model_ends_t *ends, const model_rows_t *rows, const float *residual);
 

@@ -45,9 +45,7 @@ llama_forward(model_t *base, const model_context_t *context)
         model_launch_norm(base, context, w.x, w.delta, layer->ffn_norm, w.normed);
         model_launch_ffn(base, context, layer, &w);
     }
-    if (context->logit_rows > 0) {
-        model_launch_logits(base, context, &self->ends, &w, w.delta);
-    }
+    model_launch_logits(base, context, &self->ends, &w, w.delta);
     model_launch_mark(base, context, 0);
     return w.logits;
 }
