@@ -1,0 +1,144 @@
+"""Planted violations: each gate of the decode path must be able to turn red.
+
+An entry names a source file, the words that are exchanged in a copy of it, a test program and the
+test of it that has to fail.  The copy is linked in front of the library that holds the original.
+`plant.py list` prints the table for CMake, `plant.py write NAME --source DIR --output FILE` makes
+the copy, `plant.py expect NAME -- PROGRAM` runs the test and wants that failure.
+"""
+import argparse
+import os
+import subprocess
+import sys
+
+ROUTER = ("tests/gpu/test_router.c",)
+RUNNER = ("tests/gpu/test_runner.c", "tests/gpu/gpu_driver.c")
+
+# name: (source, ((old, new), ...), test program, test that fails)
+PLANTED = {
+    # Padded requests resolve to the null page.
+    "stale_padding": (
+        "kernels/kern_metadata.c",
+        (("        if (b < a->actual_bs) {\n            const int32_t *blocks",
+          "        if (b < a->bs) {\n            const int32_t *blocks"),),
+        ROUTER, "tables_are_expanded_and_padded_with_the_null_page"),
+    "padding_writes": (
+        "kernels/kern_metadata.c",
+        (("        if (b < a->actual_bs) {\n            const int32_t *blocks",
+          "        if (b < a->bs) {\n            const int32_t *blocks"),
+         ("            if (b < a->actual_bs) {\n                int32_t position",
+          "            if (b < a->bs) {\n                int32_t position"),
+         ("is_live ? valid + (int32_t)a->width : 1", "valid + (int32_t)a->width"),
+         ("int32_t slot = is_live ? a->staged_slots[b] : 0;",
+          "int32_t slot = a->staged_slots[b];"),
+         ("is_live ? a->valid_lengths[slot] : 0", "a->valid_lengths[slot]")),
+        RUNNER, "padding_touches_no_live_block"),
+    # Views are built once for each bs and keep their addresses.
+    "moving_view": (
+        "gpu/backend/paged/router_cache_group.c",
+        (("    if (view->bs == 0) {\n        for",
+          "    static uint32_t turn;\n    turn = (turn + 1) % 3;\n    {\n        for"),
+         ("router_stacks_decode_locations(&self->stacks, i);",
+          "router_stacks_decode_locations(&self->stacks, i) + turn;")),
+        ROUTER, "lazily_built_views_are_pointer_stable"),
+    # The guard has no list of exceptions.
+    "blind_guard": (
+        "gpu/run/run_guard.c",
+        (("if (!is_same && walk->first_moved == NULL) {",
+          "if (!is_same && walk->first_moved == NULL && path == NULL) {"),),
+        RUNNER, "a_planted_rebind_is_caught_by_the_guard"),
+    # Capture is the idle refresh.
+    "live_capture": (
+        "gpu/backend/backend_base.c", ((".actual_bs = 0,", ".actual_bs = bs,"),),
+        ROUTER, "capture_is_the_idle_refresh"),
+    # A slot does not depend on the kernel's page size.
+    "page_size_in_slot": (
+        "kernels/kern_metadata.c",
+        (("position % (int32_t)page_size", "position % 16"),),
+        ROUTER, "slots_do_not_depend_on_the_page_size"),
+    # A live batch brings the table of every consumed group.
+    "missing_table": (
+        "gpu/backend/paged/router_cache_group.c",
+        (("for (uint32_t i = 0; actual_bs > 0 && i < self->leaf_count; i++) {",
+          "for (uint32_t i = 0; actual_bs > 9999 && i < self->leaf_count; i++) {"),),
+        ROUTER, "a_live_batch_without_a_group_is_refused"),
+    # The extend entry refuses pure decode, a missing input and a replay it cannot bound.
+    "decode_through_init": (
+        "gpu/backend/backend_base.c", (("extend->mode == BACKEND_MODE_DECODE || ", ""),),
+        ROUTER, "init_refuses_decode_an_incomplete_bundle_and_replay"),
+    "optional_input": (
+        "gpu/backend/backend_base.c", ((" && extend->extend_prompt_lens_host != NULL", ""),),
+        ROUTER, "init_refuses_decode_an_incomplete_bundle_and_replay"),
+    "swallowed_replay": (
+        "gpu/backend/backend_base.c",
+        (("if (extend->extend_replay_lens_host[i] != 0) {",
+          "if (extend->extend_replay_lens_host[i] < 0) {"),),
+        ROUTER, "init_refuses_decode_an_incomplete_bundle_and_replay"),
+    # A pool is validated before anything is published.
+    "unchecked_rebind": (
+        "gpu/backend/backend_base.c",
+        (("    proto_status_t status = validate_tree(self, pool);\n",
+          "    proto_status_t status = validate_tree(self, pool);\n    status = STATUS_OK;\n"),),
+        ROUTER, "a_rebind_takes_the_same_geometry_only"),
+    # Support is the AND of the tree.
+    "support_by_or": (
+        "gpu/backend/backend_support.c",
+        (("result.prefill_graph = result.prefill_graph && child.prefill_graph;",
+          "result.prefill_graph = result.prefill_graph || child.prefill_graph;"),),
+        ROUTER, "graph_support_is_composed_with_and"),
+    # Extend spans continue behind the prefix.
+    "span_without_prefix": (
+        "kernels/kern_metadata.c", (("a->prefix_lens[b] + i);", "i);"),),
+        ROUTER, "extend_spans_follow_the_table"),
+    # Blocks that a plan names are cleared before use.
+    "uncleared_block": (
+        "kernels/kern_metadata.c",
+        (("memset(field->pages + (size_t)block * field->stride_bytes, 0, field->page_bytes);",
+          "memset(field->pages + (size_t)block * field->stride_bytes, 0, 0);"),),
+        RUNNER, "clears_zero_the_named_blocks"),
+}
+
+
+def write(name, source, output):
+    path, changes, _, _ = PLANTED[name]
+    with open(os.path.join(source, path), encoding="utf-8") as file:
+        text = file.read()
+    for old, new in changes:
+        if text.count(old) != 1:
+            sys.exit(f"planted violation {name}: {path} has these words {text.count(old)} times, "
+                     f"not once; bring tests/planted/plant.py up to date: {old!r}")
+        text = text.replace(old, new)
+    with open(output, "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+def expect(name, program):
+    """The named test fails, or the program stops at it; nothing else is an answer."""
+    test = PLANTED[name][3]
+    done = subprocess.run([program], capture_output=True, text=True, timeout=100,
+                          env={**os.environ, "ONEPATH_ONLY": test})
+    text = done.stdout + done.stderr
+    print(text)
+    if f":{test}:" not in text or done.returncode == 0:
+        sys.exit(f"the violation '{name}' was not found by {test}")
+    print(f"found by {test}")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("verb", choices=("list", "write", "expect"))
+    parser.add_argument("name", nargs="?")
+    parser.add_argument("program", nargs="?")
+    parser.add_argument("--source")
+    parser.add_argument("--output")
+    options = parser.parse_args()
+    if options.verb == "list":
+        print(";".join(f"{name}|{path}|{','.join(tests)}|{test}"
+                       for name, (path, _, tests, test) in PLANTED.items()), end="")
+    elif options.verb == "write":
+        write(options.name, options.source, options.output)
+    else:
+        expect(options.name, options.program)
+
+
+if __name__ == "__main__":
+    main()
