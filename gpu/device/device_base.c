@@ -169,6 +169,14 @@ device_pool_memory(const device_pool_t *self, size_t *size_bytes)
     return vtable_of(self)->pool_memory(self, size_bytes);
 }
 
+void
+device_pool_keep(device_pool_t *self)
+{
+    if (vtable_of(self)->pool_keep != NULL) {
+        vtable_of(self)->pool_keep(self);
+    }
+}
+
 proto_status_t
 device_capture_begin(device_stream_t *stream, device_pool_t *pool)
 {

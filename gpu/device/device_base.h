@@ -58,6 +58,7 @@ typedef struct {
     proto_status_t (*pool_new)(device_t *self, size_t size_bytes, device_pool_t **out_p);
     void (*pool_destroy)(device_pool_t *pool);
     void *(*pool_memory)(const device_pool_t *pool, size_t *size_bytes);
+    void (*pool_keep)(device_pool_t *pool); /* NULL = nothing to do: memory is never poisoned */
     proto_status_t (*capture_begin)(device_stream_t *stream, device_pool_t *pool);
     proto_status_t (*capture_end)(device_stream_t *stream, device_graph_t **out_p);
     proto_status_t (*graph_replay)(device_graph_t *graph, device_stream_t *stream);
@@ -118,6 +119,9 @@ uint64_t device_event_time_ns(const device_event_t *self);
 MUST_CHECK proto_status_t device_pool_new(device_t *self, size_t size_bytes, device_pool_t **out_p);
 void device_pool_destroy(device_pool_t **self_p);
 void *device_pool_memory(const device_pool_t *self, size_t *size_bytes);
+/* Graphs of this pool hand results on to each other: segments of one forward, with launches between
+ * them.  A debug device leaves the memory alone then; poisoning is the owner's. */
+void device_pool_keep(device_pool_t *self);
 
 MUST_CHECK proto_status_t device_capture_begin(device_stream_t *stream, device_pool_t *pool);
 /* The caller owns *out_p. */

@@ -98,6 +98,12 @@ host_pool_memory(const device_pool_t *self, size_t *size_bytes)
     return self->memory;
 }
 
+static void
+host_pool_keep(device_pool_t *self)
+{
+    self->is_kept = true;
+}
+
 static proto_status_t
 host_capture_begin(device_stream_t *stream, device_pool_t *pool)
 {
@@ -136,6 +142,21 @@ host_graph_destroy(device_graph_t *self)
     free(self);
 }
 
+/* A graph may be a segment of few launches, and there are many of them. */
+static bool
+shrink(device_graph_t *graph)
+{
+    command_t *commands = aligned_alloc(64, (graph->count + 1) * sizeof *commands);
+    if (commands == NULL) {
+        return false;
+    }
+    memcpy(commands, graph->commands, graph->count * sizeof *commands);
+    free(graph->commands);
+    graph->commands = commands;
+    graph->capacity = graph->count + 1;
+    return true;
+}
+
 static proto_status_t
 host_capture_end(device_stream_t *stream, device_graph_t **out_p)
 {
@@ -149,6 +170,10 @@ host_capture_end(device_stream_t *stream, device_graph_t **out_p)
     if (atomic_load(&device->capture_spoilt)) {
         host_graph_destroy(graph);
         return STATUS_ERR_CAPTURE;
+    }
+    if (!shrink(graph)) {
+        host_graph_destroy(graph);
+        return STATUS_ERR_NO_MEMORY;
     }
     graph->list = calloc(graph->count + 1, sizeof *graph->list);
     if (graph->list == NULL) {
@@ -212,6 +237,7 @@ static const device_vtable_t host_vtable = {
     .pool_new = host_pool_new,
     .pool_destroy = host_pool_destroy,
     .pool_memory = host_pool_memory,
+    .pool_keep = host_pool_keep,
     .capture_begin = host_capture_begin,
     .capture_end = host_capture_end,
     .graph_replay = host_graph_replay,

@@ -71,6 +71,7 @@ struct device_pool {
     void *memory;
     size_t size_bytes;
     const device_graph_t *last; /* the graph that ran last; stream thread only */
+    bool is_kept;               /* no poison; set before the first graph */
 };
 
 struct device_graph {

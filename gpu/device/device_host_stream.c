@@ -57,7 +57,8 @@ run_graph(device_stream_t *self, device_graph_t *graph)
 {
     device_pool_t *pool = graph->pool;
     /* NaN as float, huge as an index: whoever reads another graph's leftovers shows it. */
-    if (((host_device_t *)self->part.device)->options.debug && pool->last != graph) {
+    if (((host_device_t *)self->part.device)->options.debug && pool->last != graph &&
+        !pool->is_kept) {
         memset(pool->memory, 0xff, pool->size_bytes);
     }
     pool->last = graph;

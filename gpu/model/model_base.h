@@ -49,8 +49,7 @@ typedef struct {
     const void *args; /* lent for the call */
     size_t args_size_bytes;
     float *output;        /* [rows][output_stride]: what a later segment reads; NULL = nothing */
-    size_t output_stride; /* at least */
-    uint32_t output_cols;
+    size_t output_stride; /* floats; whole rows are zeroed, so nobody else's data may lie between */
 } model_break_t;
 
 /* Who ends a segment at each break and begins the next one. */

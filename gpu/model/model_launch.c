@@ -184,7 +184,6 @@ model_launch_embed(const model_t *self, const model_context_t *context, const mo
         .args_size_bytes = sizeof args,
         .output = rows->x,
         .output_stride = self->config.hidden_size,
-        .output_cols = self->config.hidden_size,
     };
     model_break(self, context, &part);
 }
@@ -373,7 +372,6 @@ model_launch_attention(const model_t *self, const model_context_t *context,
         .args_size_bytes = sizeof args,
         .output = rows->attn,
         .output_stride = layer->q.rows,
-        .output_cols = layer->q.rows,
     };
     model_break(self, context, &part);
     launch_linear(self, context, rows, &layer->o, layer->o_bias, rows->attn, rows->delta,
