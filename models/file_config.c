@@ -13,6 +13,9 @@ enum {
     EXPERT_COUNT_MAX = 1024,
     EXPERT_USED_COUNT_MAX = 64,
     CONTEXT_LEN_MAX = 1 << 24,
+    LINEAR_HEAD_COUNT_MAX = 256,
+    LINEAR_HEAD_DIM_MAX = 256,
+    LINEAR_CONV_WIDTH_MAX = 8,
 };
 
 const char *
@@ -27,6 +30,8 @@ file_arch_name(file_arch_t arch)
         return "gemma3";
     case FILE_ARCH_GPT_OSS:
         return "gpt-oss";
+    case FILE_ARCH_QWEN35:
+        return "qwen3.5";
     }
     return "?";
 }
@@ -161,6 +166,56 @@ check_experts(const file_config_t *config, file_error_t error)
     return STATUS_OK;
 }
 
+uint32_t
+file_config_linear_channels(const file_config_t *config)
+{
+    return 2 * config->linear_key_head_count * config->linear_key_head_dim +
+           config->linear_value_head_count * config->linear_value_head_dim;
+}
+
+/* Of layers with a recurrent state. */
+static proto_status_t
+check_linear(const file_config_t *config, file_error_t error)
+{
+    uint32_t kinds[3] = {0};
+    for (uint32_t i = 0; i < config->layer_count; i++) {
+        kinds[config->layer_kinds[i]]++;
+    }
+    if (kinds[FILE_LAYER_LINEAR] == 0) {
+        return STATUS_OK;
+    }
+    const struct {
+        const char *what;
+        uint32_t value;
+        uint32_t max;
+    } checks[] = {
+        {"linear key head count", config->linear_key_head_count, LINEAR_HEAD_COUNT_MAX},
+        {"linear key head size", config->linear_key_head_dim, LINEAR_HEAD_DIM_MAX},
+        {"linear value head count", config->linear_value_head_count, LINEAR_HEAD_COUNT_MAX},
+        {"linear value head size", config->linear_value_head_dim, LINEAR_HEAD_DIM_MAX},
+        {"linear convolution width", config->linear_conv_width, LINEAR_CONV_WIDTH_MAX},
+        {"count of full layers beside linear ones", kinds[FILE_LAYER_FULL], FILE_LAYER_COUNT_MAX},
+    };
+    for (size_t i = 0; i < sizeof checks / sizeof checks[0]; i++) {
+        proto_status_t status = check_range(checks[i].what, checks[i].value, checks[i].max, error);
+        if (status != STATUS_OK) {
+            return status;
+        }
+    }
+    if (config->linear_conv_width < 2) {
+        return file_error_set(error, STATUS_ERR_MALFORMED,
+                              "config: linear convolution width is 1; 2 to %d are allowed",
+                              LINEAR_CONV_WIDTH_MAX);
+    }
+    if (config->linear_value_head_count % config->linear_key_head_count != 0) {
+        return file_error_set(error, STATUS_ERR_MALFORMED,
+                              "config: %" PRIu32 " linear value heads cannot share %" PRIu32
+                              " key heads",
+                              config->linear_value_head_count, config->linear_key_head_count);
+    }
+    return STATUS_OK;
+}
+
 proto_status_t
 file_config_check(const file_config_t *config, file_error_t error)
 {
@@ -173,6 +228,9 @@ file_config_check(const file_config_t *config, file_error_t error)
     }
     if (status == STATUS_OK) {
         status = check_experts(config, error);
+    }
+    if (status == STATUS_OK) {
+        status = check_linear(config, error);
     }
     if (status != STATUS_OK) {
         return status;

@@ -83,11 +83,17 @@ read_arch(const json_t *root, file_config_t *out, file_error_t error)
         out->arch = FILE_ARCH_GEMMA3;
     } else if (strcmp(name, "GptOssForCausalLM") == 0) {
         out->arch = FILE_ARCH_GPT_OSS;
+    } else if (strcmp(name, "Qwen3_5ForCausalLM") == 0) {
+        out->arch = FILE_ARCH_QWEN35;
+    } else if (strcmp(name, "Qwen3_5ForConditionalGeneration") == 0) {
+        out->arch = FILE_ARCH_QWEN35;
+        out->is_nested = true;
     } else {
         return file_error_set(error, STATUS_ERR_UNSUPPORTED,
                               "architecture '%s' is not supported; supported are "
                               "LlamaForCausalLM (llama), Qwen3ForCausalLM (qwen3), "
-                              "Gemma3ForCausalLM (gemma3), GptOssForCausalLM (gpt-oss)",
+                              "Gemma3ForCausalLM (gemma3), GptOssForCausalLM (gpt-oss), "
+                              "Qwen3_5ForCausalLM and Qwen3_5ForConditionalGeneration (qwen3.5)",
                               file_printable(name, strlen(name)).text);
     }
     return STATUS_OK;
@@ -127,7 +133,8 @@ read_rope(reader_t *self, file_config_t *out)
     bool is_gpt_oss = out->arch == FILE_ARCH_GPT_OSS;
     out->rope_theta = read_f64(self, self->root, "rope_theta", is_gpt_oss ? 150000.0 : 10000.0);
     out->rope_theta = read_f64(self, parameters, "rope_theta", out->rope_theta);
-    double partial = read_f64(self, self->root, "partial_rotary_factor", 1.0);
+    double partial = read_f64(self, self->root, "partial_rotary_factor",
+                              out->arch == FILE_ARCH_QWEN35 ? 0.25 : 1.0);
     partial = read_f64(self, parameters, "partial_rotary_factor", partial);
     out->rope_scaling_factor = 1.0;
     if (!(partial > 0 && partial <= 1)) {
@@ -181,8 +188,9 @@ refuse_unsupported(reader_t *self, const file_config_t *out)
         fail(self, STATUS_ERR_UNSUPPORTED, "quantization_config",
              "is not supported; use a GGUF for quantised weights");
     }
-    bool may_slide = out->arch == FILE_ARCH_GEMMA3 || out->arch == FILE_ARCH_GPT_OSS;
-    for (size_t i = 0; !may_slide && i < json_array_size(layer_types); i++) {
+    bool has_kinds = out->arch == FILE_ARCH_GEMMA3 || out->arch == FILE_ARCH_GPT_OSS ||
+                     out->arch == FILE_ARCH_QWEN35;
+    for (size_t i = 0; !has_kinds && i < json_array_size(layer_types); i++) {
         const char *type = json_string_value(json_array_get(layer_types, i));
         if (type == NULL || strcmp(type, "full_attention") != 0) {
             fail(self, STATUS_ERR_UNSUPPORTED, "layer_types",
@@ -191,10 +199,11 @@ refuse_unsupported(reader_t *self, const file_config_t *out)
     }
 }
 
-/* Kinds of layers: a list of names, or the distance of full ones. */
+/* Kinds of layers: a list of names, or the distance of full ones.  The others are `other`. */
 static void
-read_layer_kinds(reader_t *self, file_config_t *out)
+read_layer_kinds(reader_t *self, file_config_t *out, file_layer_kind_t other)
 {
+    const char *other_name = other == FILE_LAYER_LINEAR ? "linear_attention" : "sliding_attention";
     const json_t *types = json_object_get(self->root, "layer_types");
     if (!json_is_array(types)) {
         return;
@@ -207,12 +216,14 @@ read_layer_kinds(reader_t *self, file_config_t *out)
         const char *type = json_string_value(json_array_get(types, i));
         if (type != NULL && strcmp(type, "full_attention") == 0) {
             out->layer_kinds[i] = FILE_LAYER_FULL;
-        } else if (type != NULL && strcmp(type, "sliding_attention") == 0) {
-            out->layer_kinds[i] = FILE_LAYER_SLIDING;
+        } else if (type != NULL && strcmp(type, other_name) == 0) {
+            out->layer_kinds[i] = (uint8_t)other;
         } else {
             fail(self, STATUS_ERR_UNSUPPORTED, "layer_types",
-                 "has a kind that is not supported; supported are full_attention and "
-                 "sliding_attention");
+                 other == FILE_LAYER_LINEAR ? "has a kind that is not supported; supported are "
+                                              "full_attention and linear_attention"
+                                            : "has a kind that is not supported; supported are "
+                                              "full_attention and sliding_attention");
         }
     }
 }
@@ -226,7 +237,7 @@ read_gemma3(reader_t *self, file_config_t *out)
         json_object_get(json_object_get(root, "rope_parameters"), "sliding_attention");
     file_config_set_gemma3(out, read_u32(self, root, "sliding_window", 4096),
                            read_u32(self, root, "sliding_window_pattern", 6));
-    read_layer_kinds(self, out);
+    read_layer_kinds(self, out, FILE_LAYER_SLIDING);
     out->has_offset_norms = true;
     out->rope_theta_sliding = read_f64(self, root, "rope_local_base_freq", 10000.0);
     out->rope_theta_sliding = read_f64(self, sliding, "rope_theta", out->rope_theta_sliding);
@@ -260,7 +271,7 @@ read_gpt_oss(reader_t *self, file_config_t *out)
     const json_t *root = self->root;
     file_config_set_gpt_oss(out);
     out->sliding_window = read_u32(self, root, "sliding_window", 128);
-    read_layer_kinds(self, out);
+    read_layer_kinds(self, out, FILE_LAYER_SLIDING);
     out->has_fused_experts = true;
     out->expert_count = read_u32(self, root, "num_local_experts", 128);
     out->expert_used_count = read_u32(self, root, "experts_per_token", 4);
@@ -269,6 +280,34 @@ read_gpt_oss(reader_t *self, file_config_t *out)
     out->expert_limit = read_f64(self, root, "swiglu_limit", out->expert_limit);
     if (out->expert_count == 0) {
         fail(self, STATUS_ERR_MALFORMED, "num_local_experts", "must be at least 1");
+    }
+}
+
+/* Linear layers, and a full one at every `full_attention_interval`.  The defaults are those of the
+ * configuration's class. */
+static void
+read_qwen35(reader_t *self, file_config_t *out)
+{
+    const json_t *root = self->root;
+    const json_t *gate = json_object_get(root, "attn_output_gate");
+    uint32_t period = read_u32(self, root, "full_attention_interval", 4);
+    for (uint32_t i = 0; i < out->layer_count && i < FILE_LAYER_COUNT_MAX; i++) {
+        bool is_full = period > 0 && (i + 1) % period == 0;
+        out->layer_kinds[i] = is_full ? FILE_LAYER_FULL : FILE_LAYER_LINEAR;
+    }
+    read_layer_kinds(self, out, FILE_LAYER_LINEAR);
+    out->has_offset_norms = true;
+    out->has_attn_gate = true;
+    out->linear_key_head_count = read_u32(self, root, "linear_num_key_heads", 16);
+    out->linear_key_head_dim = read_u32(self, root, "linear_key_head_dim", 128);
+    out->linear_value_head_count = read_u32(self, root, "linear_num_value_heads", 32);
+    out->linear_value_head_dim = read_u32(self, root, "linear_value_head_dim", 128);
+    out->linear_conv_width = read_u32(self, root, "linear_conv_kernel_dim", 4);
+    if (gate != NULL && !json_is_true(gate)) {
+        fail(self, STATUS_ERR_UNSUPPORTED, "attn_output_gate", "must be true");
+    }
+    if (out->has_qkv_bias) {
+        fail(self, STATUS_ERR_UNSUPPORTED, "attention_bias", "is not supported with a gate");
     }
 }
 
@@ -324,10 +363,12 @@ read_sizes(reader_t *self, file_config_t *out)
     head_dim = out->arch == FILE_ARCH_QWEN3 ? 128 : head_dim; /* the class's own default */
     head_dim = out->arch == FILE_ARCH_GEMMA3 ? 256 : head_dim;
     head_dim = out->arch == FILE_ARCH_GPT_OSS ? 64 : head_dim;
+    head_dim = out->arch == FILE_ARCH_QWEN35 ? 256 : head_dim;
     out->head_dim = read_u32(self, root, "head_dim", head_dim);
     out->rms_eps = (float)read_f64(self, root, "rms_norm_eps", 1e-6);
     out->tied_embeddings = read_bool(self, "tie_word_embeddings", out->arch == FILE_ARCH_GEMMA3);
-    out->has_qk_norm = out->arch == FILE_ARCH_QWEN3 || out->arch == FILE_ARCH_GEMMA3;
+    out->has_qk_norm = out->arch == FILE_ARCH_QWEN3 || out->arch == FILE_ARCH_GEMMA3 ||
+                       out->arch == FILE_ARCH_QWEN35;
     out->has_qkv_bias = read_bool(self, "attention_bias", out->arch == FILE_ARCH_GPT_OSS);
     out->has_o_bias = out->has_qkv_bias;
 }
@@ -345,17 +386,32 @@ file_config_from_json(const json_t *config, const json_t *generation, file_confi
         return status;
     }
     reader_t reader = {config, error, STATUS_OK};
+    if (out->is_nested) {
+        reader.root = json_object_get(config, "text_config");
+        if (!json_is_object(reader.root)) {
+            return file_error_set(error, STATUS_ERR_MALFORMED,
+                                  "config.json: 'text_config' must be an object");
+        }
+    }
     read_sizes(&reader, out);
     if (out->arch == FILE_ARCH_GEMMA3) {
         read_gemma3(&reader, out);
     } else if (out->arch == FILE_ARCH_GPT_OSS) {
         read_gpt_oss(&reader, out);
+    } else if (out->arch == FILE_ARCH_QWEN35) {
+        read_qwen35(&reader, out);
     }
     read_rope(&reader, out);
     refuse_unsupported(&reader, out);
-    out->bos_id = read_id(&reader, config, "bos_token_id", NULL);
-    out->pad_id = read_id(&reader, config, "pad_token_id", NULL);
-    out->eos_id = read_id(&reader, config, "eos_token_id", out);
+    out->bos_id = read_id(&reader, reader.root, "bos_token_id", NULL);
+    out->pad_id = read_id(&reader, reader.root, "pad_token_id", NULL);
+    out->eos_id = read_id(&reader, reader.root, "eos_token_id", out);
+    if (out->is_nested) {
+        /* The outer model decides on the head, and says how everything is stored. */
+        reader.root = config;
+        out->tied_embeddings = read_bool(&reader, "tie_word_embeddings", out->tied_embeddings);
+        refuse_unsupported(&reader, out);
+    }
     int32_t eos_id = read_id(&reader, generation, "eos_token_id", out);
     out->eos_id = eos_id != FILE_ID_NONE ? eos_id : out->eos_id;
     return reader.status;

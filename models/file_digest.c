@@ -73,6 +73,14 @@ hash_config(crypto_generichash_state *state, const file_config_t *config)
     hash_f64(state, config->expert_alpha);
     hash_f64(state, config->expert_limit);
     (void)crypto_generichash_update(state, config->layer_kinds, config->layer_count);
+    if (config->arch == FILE_ARCH_QWEN35) {
+        hash_u64(state, config->has_attn_gate);
+        hash_u64(state, config->linear_key_head_count);
+        hash_u64(state, config->linear_key_head_dim);
+        hash_u64(state, config->linear_value_head_count);
+        hash_u64(state, config->linear_value_head_dim);
+        hash_u64(state, config->linear_conv_width);
+    }
 }
 
 static void

@@ -35,12 +35,14 @@ typedef enum {
     FILE_ARCH_QWEN3,   /* GGUF "qwen3", HF "Qwen3ForCausalLM" */
     FILE_ARCH_GEMMA3,  /* GGUF "gemma3", HF "Gemma3ForCausalLM": text only */
     FILE_ARCH_GPT_OSS, /* GGUF "gpt-oss", HF "GptOssForCausalLM" */
+    FILE_ARCH_QWEN35,  /* HF "Qwen3_5ForCausalLM", "Qwen3_5ForConditionalGeneration": text only */
 } file_arch_t;
 
 /* What a layer attends to. */
 typedef enum {
     FILE_LAYER_FULL = 0,    /* every token before */
     FILE_LAYER_SLIDING = 1, /* the last sliding_window tokens, itself included */
+    FILE_LAYER_LINEAR = 2,  /* a recurrent state (Gated DeltaNet) in place of keys and values */
 } file_layer_kind_t;
 
 typedef enum {
@@ -117,6 +119,14 @@ typedef struct {
     double expert_limit;        /* SWIGLU_OAI */
     bool has_fused_experts;     /* FILE_ROLE_EXPERT_GATE_UP; else _GATE and _UP */
     bool has_sinks;             /* FILE_ROLE_ATTN_SINKS exists */
+    bool has_attn_gate;         /* the rows of a head in FILE_ROLE_ATTN_Q: its query, its gate */
+    uint32_t linear_key_head_count;   /* LINEAR layers, as all below; divides the value heads */
+    uint32_t linear_key_head_dim;     /* of keys and queries */
+    uint32_t linear_value_head_count; /* each with a state [key_head_dim][value_head_dim] */
+    uint32_t linear_value_head_dim;
+    uint32_t linear_conv_width; /* taps of the convolution */
+    bool is_nested;             /* a text model within a larger one: names begin with
+                                 * "model.language_model." */
     bool has_post_norms;        /* FILE_ROLE_ATTN_POST_NORM and _FFN_POST_NORM exist */
     bool has_offset_norms;      /* stored norm weights lack a 1 (HF gemma) */
     bool tied_embeddings;       /* FILE_ROLE_OUTPUT is FILE_ROLE_TOKEN_EMBED */
@@ -143,7 +153,7 @@ typedef enum {
     FILE_ROLE_ROPE_FREQS,  /* [1, rope_dim / 2] F32; only with FILE_ROPE_SCALING_TABLE */
     /* --- per layer --- */
     FILE_ROLE_ATTN_NORM,      /* [1, hidden_size] */
-    FILE_ROLE_ATTN_Q,         /* [head_count * head_dim, hidden_size] */
+    FILE_ROLE_ATTN_Q,         /* [head_count * head_dim, hidden_size]; twice the rows with gates */
     FILE_ROLE_ATTN_K,         /* [kv_head_count * head_dim, hidden_size] */
     FILE_ROLE_ATTN_V,         /* [kv_head_count * head_dim, hidden_size] */
     FILE_ROLE_ATTN_O,         /* [hidden_size, head_count * head_dim] */
@@ -172,6 +182,16 @@ typedef enum {
     FILE_ROLE_EXPERT_DOWN,         /* [expert_count * hidden_size, ffn_size]; fused: [expert_count
                                     * ffn_size, hidden_size] */
     FILE_ROLE_EXPERT_DOWN_BIAS,    /* [expert_count, hidden_size] */
+    /* Layers of kind LINEAR have these in place of ATTN_Q .. ATTN_O and their norms. */
+    FILE_ROLE_LINEAR_QKV,     /* [channels, hidden_size]: queries, keys, values, head by head */
+    FILE_ROLE_LINEAR_Z,       /* [value_head_count * value_head_dim, hidden_size]: output gate */
+    FILE_ROLE_LINEAR_A,       /* [value_head_count, hidden_size]: decay */
+    FILE_ROLE_LINEAR_B,       /* [value_head_count, hidden_size]: step */
+    FILE_ROLE_LINEAR_CONV,    /* [channels, conv_width]: taps, the newest input's last */
+    FILE_ROLE_LINEAR_DT_BIAS, /* [1, value_head_count] */
+    FILE_ROLE_LINEAR_A_LOG,   /* [1, value_head_count] */
+    FILE_ROLE_LINEAR_NORM,    /* [1, value_head_dim]; never lacks a 1 */
+    FILE_ROLE_LINEAR_OUT,     /* [hidden_size, value_head_count * value_head_dim] */
     FILE_ROLE_COUNT,
 } file_role_t;
 
@@ -230,7 +250,10 @@ uint32_t file_dtype_block_length(file_dtype_t dtype);
 /* Bytes of a row of `cols` values, a multiple of the block length. */
 uint64_t file_dtype_row_size_bytes(file_dtype_t dtype, uint32_t cols);
 
-/* "llama", "qwen3", "gemma3", "gpt-oss". */
+/* Rows of FILE_ROLE_LINEAR_QKV: what goes through the convolution. */
+uint32_t file_config_linear_channels(const file_config_t *config);
+
+/* "llama", "qwen3", "gemma3", "gpt-oss", "qwen3.5". */
 const char *file_arch_name(file_arch_t arch);
 
 #endif

@@ -1,4 +1,6 @@
-/* Which stored tensor is what: names of both containers, and shapes. */
+/* Which stored tensor is what: names of both containers, and shapes.
+ *
+ * Long because the name, the shape and the presence of every role stand side by side. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +15,7 @@ typedef enum {
     VECTOR,
     MATRIX,
     STACK, /* a matrix for each expert */
+    TAPS,  /* [channels][1][taps] */
 } role_form_t;
 
 typedef struct {
@@ -25,6 +28,15 @@ typedef struct {
 #define GG "blk.%" PRIu32 "."
 
 static const role_info_t ROLES[FILE_ROLE_COUNT] = {
+    [FILE_ROLE_LINEAR_QKV] = {NULL, HF "linear_attn.in_proj_qkv.weight", MATRIX},
+    [FILE_ROLE_LINEAR_Z] = {NULL, HF "linear_attn.in_proj_z.weight", MATRIX},
+    [FILE_ROLE_LINEAR_A] = {NULL, HF "linear_attn.in_proj_a.weight", MATRIX},
+    [FILE_ROLE_LINEAR_B] = {NULL, HF "linear_attn.in_proj_b.weight", MATRIX},
+    [FILE_ROLE_LINEAR_CONV] = {NULL, HF "linear_attn.conv1d.weight", TAPS},
+    [FILE_ROLE_LINEAR_DT_BIAS] = {NULL, HF "linear_attn.dt_bias", VECTOR},
+    [FILE_ROLE_LINEAR_A_LOG] = {NULL, HF "linear_attn.A_log", VECTOR},
+    [FILE_ROLE_LINEAR_NORM] = {NULL, HF "linear_attn.norm.weight", VECTOR},
+    [FILE_ROLE_LINEAR_OUT] = {NULL, HF "linear_attn.out_proj.weight", MATRIX},
     [FILE_ROLE_TOKEN_EMBED] = {"token_embd.weight", "model.embed_tokens.weight", MATRIX},
     [FILE_ROLE_OUTPUT_NORM] = {"output_norm.weight", "model.norm.weight", VECTOR},
     [FILE_ROLE_OUTPUT] = {"output.weight", "lm_head.weight", MATRIX},
@@ -71,6 +83,12 @@ static const char FFN_NORM_AFTER[] = GG "post_attention_norm.weight";
 #undef HF
 #undef GG
 
+/* A text model within a larger one has its names one deeper; the rest of the larger one is not
+ * run. */
+static const char OUTER[] = "model.";
+static const char NESTED[] = "model.language_model.";
+static const char *const NOT_RUN[] = {"model.visual.", "mtp."};
+
 typedef struct {
     uint32_t rows;
     uint32_t cols;
@@ -90,13 +108,18 @@ role_name(const file_model_t *self, file_role_t role, uint32_t layer, char out[N
     if (pattern == NULL) {
         return false;
     }
+    const char *within = "";
+    if (self->config.is_nested && strncmp(pattern, OUTER, sizeof OUTER - 1) == 0) {
+        within = NESTED;
+        pattern += sizeof OUTER - 1;
+    }
     const char *number = strchr(pattern, '%');
     if (number == NULL) {
-        (void)snprintf(out, NAME_SIZE_BYTES, "%s", pattern);
+        (void)snprintf(out, NAME_SIZE_BYTES, "%s%s", within, pattern);
     } else {
         const char *rest = number + 1 + strlen(PRIu32);
-        (void)snprintf(out, NAME_SIZE_BYTES, "%.*s%" PRIu32 "%s", (int)(number - pattern), pattern,
-                       layer, rest);
+        (void)snprintf(out, NAME_SIZE_BYTES, "%s%.*s%" PRIu32 "%s", within,
+                       (int)(number - pattern), pattern, layer, rest);
     }
     return true;
 }
@@ -128,6 +151,30 @@ expert_shape(const file_config_t *config, file_role_t role)
     return (shape_t){count, hidden};
 }
 
+/* Of a layer with a recurrent state. */
+static shape_t
+linear_shape(const file_config_t *config, file_role_t role)
+{
+    uint32_t hidden = config->hidden_size;
+    uint32_t heads = config->linear_value_head_count;
+    uint32_t channels = file_config_linear_channels(config);
+    if (role == FILE_ROLE_LINEAR_QKV) {
+        return (shape_t){channels, hidden};
+    } else if (role == FILE_ROLE_LINEAR_Z) {
+        return (shape_t){heads * config->linear_value_head_dim, hidden};
+    } else if (role == FILE_ROLE_LINEAR_A || role == FILE_ROLE_LINEAR_B) {
+        return (shape_t){heads, hidden};
+    } else if (role == FILE_ROLE_LINEAR_CONV) {
+        return (shape_t){channels, config->linear_conv_width};
+    } else if (role == FILE_ROLE_LINEAR_DT_BIAS || role == FILE_ROLE_LINEAR_A_LOG) {
+        return (shape_t){1, heads};
+    } else if (role == FILE_ROLE_LINEAR_NORM) {
+        return (shape_t){1, config->linear_value_head_dim};
+    }
+    require(role == FILE_ROLE_LINEAR_OUT);
+    return (shape_t){hidden, heads * config->linear_value_head_dim};
+}
+
 static shape_t
 role_shape(const file_config_t *config, file_role_t role)
 {
@@ -141,7 +188,7 @@ role_shape(const file_config_t *config, file_role_t role)
     case FILE_ROLE_ROPE_FREQS:
         return (shape_t){1, config->rope_dim / 2};
     case FILE_ROLE_ATTN_Q:
-        return (shape_t){q_size, hidden};
+        return (shape_t){config->has_attn_gate ? 2 * q_size : q_size, hidden};
     case FILE_ROLE_ATTN_K:
     case FILE_ROLE_ATTN_V:
         return (shape_t){kv_size, hidden};
@@ -180,6 +227,16 @@ role_shape(const file_config_t *config, file_role_t role)
     case FILE_ROLE_EXPERT_DOWN:
     case FILE_ROLE_EXPERT_DOWN_BIAS:
         return expert_shape(config, role);
+    case FILE_ROLE_LINEAR_QKV:
+    case FILE_ROLE_LINEAR_Z:
+    case FILE_ROLE_LINEAR_A:
+    case FILE_ROLE_LINEAR_B:
+    case FILE_ROLE_LINEAR_CONV:
+    case FILE_ROLE_LINEAR_DT_BIAS:
+    case FILE_ROLE_LINEAR_A_LOG:
+    case FILE_ROLE_LINEAR_NORM:
+    case FILE_ROLE_LINEAR_OUT:
+        return linear_shape(config, role);
     case FILE_ROLE_COUNT:
         break;
     }
@@ -187,9 +244,12 @@ role_shape(const file_config_t *config, file_role_t role)
     return (shape_t){0, 0};
 }
 
+/* `layer` counts only for roles of a layer. */
 static bool
-role_is_wanted(const file_config_t *config, file_role_t role)
+role_is_wanted(const file_config_t *config, file_role_t role, uint32_t layer)
 {
+    bool is_linear =
+        role >= FILE_ROLE_FIRST_OF_LAYER && config->layer_kinds[layer] == FILE_LAYER_LINEAR;
     switch (role) {
     case FILE_ROLE_OUTPUT:
         return !config->tied_embeddings;
@@ -197,13 +257,18 @@ role_is_wanted(const file_config_t *config, file_role_t role)
         return config->rope_scaling == FILE_ROPE_SCALING_TABLE;
     case FILE_ROLE_ATTN_Q_NORM:
     case FILE_ROLE_ATTN_K_NORM:
-        return config->has_qk_norm;
+        return config->has_qk_norm && !is_linear;
+    case FILE_ROLE_ATTN_Q:
+    case FILE_ROLE_ATTN_K:
+    case FILE_ROLE_ATTN_V:
+    case FILE_ROLE_ATTN_O:
+        return !is_linear;
     case FILE_ROLE_ATTN_Q_BIAS:
     case FILE_ROLE_ATTN_K_BIAS:
     case FILE_ROLE_ATTN_V_BIAS:
-        return config->has_qkv_bias;
+        return config->has_qkv_bias && !is_linear;
     case FILE_ROLE_ATTN_O_BIAS:
-        return config->has_o_bias;
+        return config->has_o_bias && !is_linear;
     case FILE_ROLE_ATTN_POST_NORM:
     case FILE_ROLE_FFN_POST_NORM:
         return config->has_post_norms;
@@ -226,13 +291,19 @@ role_is_wanted(const file_config_t *config, file_role_t role)
     case FILE_ROLE_EXPERT_UP:
     case FILE_ROLE_EXPERT_UP_BIAS:
         return config->expert_count > 0 && !config->has_fused_experts;
+    case FILE_ROLE_LINEAR_QKV:
+    case FILE_ROLE_LINEAR_Z:
+    case FILE_ROLE_LINEAR_A:
+    case FILE_ROLE_LINEAR_B:
+    case FILE_ROLE_LINEAR_CONV:
+    case FILE_ROLE_LINEAR_DT_BIAS:
+    case FILE_ROLE_LINEAR_A_LOG:
+    case FILE_ROLE_LINEAR_NORM:
+    case FILE_ROLE_LINEAR_OUT:
+        return is_linear;
     case FILE_ROLE_TOKEN_EMBED:
     case FILE_ROLE_OUTPUT_NORM:
     case FILE_ROLE_ATTN_NORM:
-    case FILE_ROLE_ATTN_Q:
-    case FILE_ROLE_ATTN_K:
-    case FILE_ROLE_ATTN_V:
-    case FILE_ROLE_ATTN_O:
     case FILE_ROLE_FFN_NORM:
     case FILE_ROLE_COUNT:
         break;
@@ -260,6 +331,11 @@ check_shape(const file_stored_t *stored, const char *name, const role_info_t *in
         rank = 3;
         wanted[0] = expert_count;
         wanted[1] = shape.rows / expert_count;
+        wanted[2] = shape.cols;
+    } else if (info->form == TAPS) {
+        rank = 3;
+        wanted[0] = shape.rows;
+        wanted[1] = 1;
         wanted[2] = shape.cols;
     } else if (info->form == MATRIX) {
         rank = 2;
@@ -305,7 +381,7 @@ check_type(const file_stored_t *stored, const char *name, const role_info_t *inf
             "experts are MXFP4, F32, F16 or BF16",
             name, file_dtype_name(stored->dtype));
     }
-    if (info->form == VECTOR && block_length > 1) {
+    if ((info->form == VECTOR || info->form == TAPS) && block_length > 1) {
         return file_error_set(error, STATUS_ERR_UNSUPPORTED,
                               "tensor '%s': type %s is not supported for a vector", name,
                               file_dtype_name(stored->dtype));
@@ -324,7 +400,7 @@ static proto_status_t
 assign_role(file_model_t *self, file_role_t role, uint32_t layer, file_error_t error)
 {
     char name[NAME_SIZE_BYTES];
-    if (!role_is_wanted(&self->config, role) || !role_name(self, role, layer, name)) {
+    if (!role_is_wanted(&self->config, role, layer) || !role_name(self, role, layer, name)) {
         return STATUS_OK;
     }
     file_stored_t *stored = file_tensors_find(&self->tensors, name);
@@ -354,6 +430,18 @@ assign_role(file_model_t *self, file_role_t role, uint32_t layer, file_error_t e
     return STATUS_OK;
 }
 
+static bool
+is_not_run(const file_model_t *self, file_view_t name)
+{
+    for (size_t i = 0; self->config.is_nested && i < sizeof NOT_RUN / sizeof *NOT_RUN; i++) {
+        size_t size_bytes = strlen(NOT_RUN[i]);
+        if (name.size_bytes > size_bytes && memcmp(name.bytes, NOT_RUN[i], size_bytes) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* A tensor without a role would be left out of the computation in silence. */
 static proto_status_t
 check_all_used(const file_model_t *self, file_error_t error)
@@ -367,7 +455,7 @@ check_all_used(const file_model_t *self, file_error_t error)
         bool is_inv_freq = name.size_bytes >= sizeof INV_FREQ - 1 &&
                            memcmp(name.bytes + name.size_bytes - (sizeof INV_FREQ - 1), INV_FREQ,
                                   sizeof INV_FREQ - 1) == 0;
-        if (!stored->is_used && !is_tied_head && !is_inv_freq) {
+        if (!stored->is_used && !is_tied_head && !is_inv_freq && !is_not_run(self, name)) {
             return file_error_set(error, STATUS_ERR_UNSUPPORTED,
                                   "tensor '%s' is no part of a %s with %" PRIu32 " layers",
                                   file_printable(name.bytes, name.size_bytes).text,
