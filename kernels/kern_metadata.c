@@ -104,6 +104,16 @@ kern_seq_lens_host(const void *args, kern_share_t *share)
     }
 }
 
+/* A candidate that cannot be a token is none; the last verified token must be one. */
+static int32_t
+window_id(int32_t id, uint32_t column, uint32_t vocabulary)
+{
+    if (id >= 0 && (uint32_t)id < vocabulary) {
+        return id;
+    }
+    return column == 0 ? 0 : -1;
+}
+
 void
 kern_decode_fill_host(const void *args, kern_share_t *share)
 {
@@ -120,9 +130,9 @@ kern_decode_fill_host(const void *args, kern_share_t *share)
         a->seq_lens[b] = is_live ? valid + (int32_t)a->width : 1;
         for (uint32_t t = 0; t < a->width; t++) {
             size_t row = (size_t)b * a->width + t;
-            int32_t id = is_live ? a->future_inputs[(size_t)slot * a->width + t] : 0;
+            int32_t id = is_live ? a->future_inputs[(size_t)slot * a->width + t] : -1;
             a->positions[row] = is_live ? valid + (int32_t)t : 0;
-            a->input_ids[row] = id < 0 || (uint32_t)id >= a->vocabulary ? 0 : id;
+            a->input_ids[row] = window_id(id, t, a->vocabulary);
         }
     }
 }
@@ -147,6 +157,16 @@ kern_extend_fill_host(const void *args, kern_share_t *share)
     }
 }
 
+/* The next input of a slot, and nothing after it. */
+static void
+set_next_input(int32_t *window, uint32_t width, int32_t token)
+{
+    window[0] = token;
+    for (uint32_t t = 1; t < width; t++) {
+        window[t] = -1;
+    }
+}
+
 void
 kern_decode_commit_host(const void *args, kern_share_t *share)
 {
@@ -160,8 +180,8 @@ kern_decode_commit_host(const void *args, kern_share_t *share)
         /* The sink slot counts for ever: let it wrap. */
         a->valid_lengths[slot] = (int32_t)((uint32_t)a->valid_lengths[slot] + (uint32_t)accepted);
         if (accepted > 0 && (uint32_t)accepted <= a->width) {
-            a->future_inputs[(size_t)slot * a->width] =
-                a->tokens[(size_t)b * a->width + (uint32_t)accepted - 1];
+            set_next_input(a->future_inputs + (size_t)slot * a->width, a->width,
+                           a->tokens[(size_t)b * a->width + (uint32_t)accepted - 1]);
         }
     }
 }
@@ -177,7 +197,8 @@ kern_extend_commit_host(const void *args, kern_share_t *share)
         int32_t slot = a->write_slots[b];
         a->valid_lengths[slot] = a->seq_lens[b];
         if (a->sample_indices[b] >= 0) {
-            a->future_inputs[(size_t)slot * a->width] = a->tokens[a->sample_indices[b]];
+            set_next_input(a->future_inputs + (size_t)slot * a->width, a->width,
+                           a->tokens[a->sample_indices[b]]);
         }
     }
 }

@@ -83,8 +83,10 @@ typedef struct {
 void kern_seq_lens_host(const void *args, kern_share_t *share);
 
 /* Inputs of decode requests from the state on the device: for request b in slot s, with n = valid
- * tokens of s: positions n .. n + width - 1, length n + width, ids from the future input map,
- * clamped to the vocabulary.  Padded requests: id 0, position 0, length 1, slot 0, write slot
+ * tokens of s: positions n .. n + width - 1, length n + width, ids from the future input map.
+ * Column 0 is the last verified token, clamped to the vocabulary; columns 1.. are candidates, and
+ * one outside the vocabulary is none: it stays -1 in `input_ids`, which are the candidate window
+ * [bs][width] too.  Padded requests: id 0, no candidates, position 0, length 1, slot 0, write slot
  * `sink`. */
 typedef struct {
     const int32_t *staged_slots; /* [actual_bs] */
@@ -119,7 +121,9 @@ typedef struct {
 } kern_extend_fill_args_t;
 void kern_extend_fill_host(const void *args, kern_share_t *share);
 
-/* End of a step for decode requests: valid length += accepted, next input = last accepted token. */
+/* End of a step for decode requests: valid length += accepted, next input = last accepted token,
+ * without candidates: a drafter writes them afterwards.  Lengths outside 1 .. width leave the next
+ * inputs as they are. */
 typedef struct {
     const int32_t *write_slots;    /* [bs] */
     const int32_t *tokens;         /* [bs * width] */
@@ -132,7 +136,7 @@ typedef struct {
 void kern_decode_commit_host(const void *args, kern_share_t *share);
 
 /* End of a step for extend requests: valid length = seq_lens, and for those that sampled the next
- * input. */
+ * input, without candidates. */
 typedef struct {
     const int32_t *write_slots;    /* [request_count] */
     const int32_t *seq_lens;       /* [request_count] */

@@ -43,7 +43,7 @@ kern_stop_flags_host(const void *args, kern_share_t *share)
         uint32_t slot = (uint32_t)a->slots[b];
         int32_t accepted = a->accept_lengths[b];
         uint8_t flags = 0;
-        for (uint32_t t = 0; t < a->width; t++) {
+        for (uint32_t t = 0; t < a->width && (int32_t)t < accepted; t++) {
             if ((a->sample_flags[(size_t)b * a->width + t] & KERN_SAMPLE_FLAG_NAN) != 0) {
                 flags |= a->nan_bit;
             }

@@ -53,7 +53,7 @@ typedef struct {
 void kern_slot_setup_host(const void *args, kern_share_t *share);
 
 /* Which rows end: out[b] = stop bit if the last accepted token of the request is one of its slot's
- * stop ids and stands at position >= stop_from; nan bit if one of its rows had a NaN. */
+ * stop ids and stands at position >= stop_from; nan bit if one of its accepted rows had a NaN. */
 typedef struct {
     const int32_t *slots;          /* [bs] */
     const int32_t *seq_lens;       /* [bs], with the `width` tokens of this step */

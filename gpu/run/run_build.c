@@ -167,6 +167,11 @@ fill_options(run_executor_t *self)
     default_u32(&o->block_granularity, CACHE_GRANULARITY_DEFAULT);
     default_u32(&o->capture_bs_max, CAPTURE_BS_DEFAULT);
     default_u32(&o->model_len_max, config->context_len);
+    default_u32(&o->width, 1);
+    if (o->width > RUN_WIDTH_MAX) {
+        return fail(self, STATUS_ERR_CONFIG, "a decode width of %" PRIu32 "; at most %d", o->width,
+                    (int)RUN_WIDTH_MAX);
+    }
     if (o->slot_count > PROTO_ROWS_MAX - 2) {
         return fail(self, STATUS_ERR_CONFIG, "%" PRIu32 " slots; at most %d", o->slot_count,
                     (int)PROTO_ROWS_MAX - 2);
@@ -183,8 +188,8 @@ fill_options(run_executor_t *self)
         return fail(self, STATUS_ERR_CONFIG, "%" PRIu32 " tokens in a step; at most %d",
                     o->step_tokens_max, (int)PROTO_TOKENS_MAX);
     }
-    if (o->step_tokens_max < o->slot_count) {
-        o->step_tokens_max = o->slot_count; /* every slot may decode at once */
+    if (o->step_tokens_max < o->slot_count * o->width) {
+        o->step_tokens_max = o->slot_count * o->width; /* every slot may decode at once */
     }
     if (o->block_granularity > 65536 ||
         (o->page_size != 0 && o->block_granularity % o->page_size != 0)) {
@@ -212,10 +217,11 @@ make_cache(run_executor_t *self)
     run_memory_request_t request = {
         .cache_size_bytes = o->cache_size_bytes,
         .available_bytes = run_memory_available_bytes(),
-        .fixed_bytes = model_workspace_bytes(self->model, o->step_tokens_max, o->slot_count) * 2,
+        .fixed_bytes =
+            2 * model_workspace_bytes(self->model, o->step_tokens_max, o->slot_count * o->width),
         .slot_count = o->slot_count,
         .model_len_max = o->model_len_max,
-        .width = 1,
+        .width = o->width,
         .step_tokens_max = o->step_tokens_max,
     };
     /* What is free now may grow, as a page cache gives way; what there is does not. */
@@ -289,7 +295,7 @@ run_executor_make_backend(run_executor_t *self, backend_t **out_p)
                 .device = self->device,
                 .stream = self->stream,
                 .bs_max = self->options.slot_count,
-                .width = 1,
+                .width = self->options.width,
                 .step_tokens_max = self->options.step_tokens_max,
                 .model_len_max = self->options.model_len_max,
                 .q_heads = config->head_count,
@@ -333,7 +339,7 @@ make_sampling(run_executor_t *self)
         .stream = self->stream,
         .slot_count = self->options.slot_count,
         .bs_max = self->options.slot_count,
-        .width = 1,
+        .width = self->options.width,
         .vocabulary = config->vocab_size,
         .setup_tokens_max = self->options.model_len_max,
         .stop_ids = config->stop_ids,
@@ -346,7 +352,7 @@ static proto_status_t
 make_buffers(run_executor_t *self)
 {
     run_executor_options_t *o = &self->options;
-    uint32_t len_max = o->model_len_max + 2;
+    uint32_t len_max = o->model_len_max + 2 * o->width;
     proto_status_t status = run_tables_new(self->plan, o->slot_count, len_max, &self->tables);
     if (status != STATUS_OK) {
         return status;
@@ -355,12 +361,12 @@ make_buffers(run_executor_t *self)
         .device = self->device,
         .stream = self->stream,
         .bs_max = o->slot_count,
-        .width = 1,
+        .width = o->width,
         .step_tokens_max = o->step_tokens_max,
         .slot_count = o->slot_count,
         .group_count = cache_plan_group_count(self->plan),
         .output_region_bytes = sample_pool_outputs(self->sample)->region_bytes,
-        .logprob_count = (size_t)o->slot_count * KERN_SAMPLE_LOGPROBS_WIDTH,
+        .logprob_count = (size_t)o->slot_count * o->width * KERN_SAMPLE_LOGPROBS_WIDTH,
     };
     uint64_t clears = 0;
     for (uint32_t g = 0; g < options.group_count; g++) {
@@ -422,10 +428,11 @@ make_identity(run_executor_t *self)
     }
     (void)snprintf(self->fingerprint, sizeof self->fingerprint,
                    "model=%s;arch=%s;layers=%" PRIu32 ";kv=%s;kv_heads=%" PRIu32
-                   ";head_dim=%" PRIu32 ";block=%" PRIu32 ";width=1;draft=none;activations=%s",
+                   ";head_dim=%" PRIu32 ";block=%" PRIu32 ";width=%" PRIu32
+                   ";draft=none;activations=%s",
                    digest, file_arch_name(config->arch), config->layer_count,
                    self->cache_dtype == CACHE_DTYPE_F32 ? "f32" : "f16", config->kv_head_count,
-                   config->head_dim, self->options.block_granularity,
+                   config->head_dim, self->options.block_granularity, self->options.width,
                    self->options.int8_activations ? "int8" : "float");
     for (uint32_t g = 0; g < cache_plan_group_count(self->plan); g++) {
         const cache_group_t *group = cache_plan_group(self->plan, g);

@@ -29,11 +29,12 @@ proto_status_t
 run_executor_init_flights(run_executor_t *self)
 {
     size_t rows = self->options.slot_count;
-    size_t entries = rows * KERN_SAMPLE_LOGPROBS_WIDTH;
+    size_t tokens = rows * self->options.width;
+    size_t entries = tokens * KERN_SAMPLE_LOGPROBS_WIDTH;
     run_results_t *results = &self->results;
     results->token_counts = calloc(rows, 1);
     results->row_flags = calloc(rows, 1);
-    results->tokens = calloc(rows, sizeof *results->tokens);
+    results->tokens = calloc(tokens, sizeof *results->tokens);
     results->logprob_widths = calloc(rows, 1);
     results->logprob_ids = calloc(entries, sizeof *results->logprob_ids);
     results->logprob_values = calloc(entries, sizeof *results->logprob_values);
@@ -85,7 +86,7 @@ run_executor_info(const run_executor_t *self, proto_executor_info_t *out)
     out->model_len_max = self->options.model_len_max;
     out->slot_count = self->options.slot_count;
     out->step_tokens_max = self->options.step_tokens_max;
-    out->decode_width = 1;
+    out->decode_width = self->options.width;
     out->overlap_depth_max = RUN_STEPS_IN_FLIGHT_MAX - 1;
     out->prefix_granularity = cache_plan_prefix_granularity(self->plan);
     out->parent_count = cache_plan_parent_count(self->plan) + 1;
@@ -197,7 +198,7 @@ launch_outputs(run_executor_t *self, run_stage_t *stage, run_flight_t *flight)
         run_buffers_copy(&self->buffers, stage->outputs, outputs->region, outputs->region_bytes);
     }
     if (flight->has_logprobs) {
-        size_t entries = (size_t)flight->launched.request_count * KERN_SAMPLE_LOGPROBS_WIDTH;
+        size_t entries = (size_t)flight->launched.logit_rows * KERN_SAMPLE_LOGPROBS_WIDTH;
         run_buffers_copy(&self->buffers, stage->logprob_ids, outputs->logprob_ids,
                          entries * sizeof(int32_t));
         run_buffers_copy(&self->buffers, stage->logprob_values, outputs->logprob_values,
@@ -259,7 +260,7 @@ run_executor_launch(run_executor_t *self, const proto_step_launch_t *launch)
     uint32_t index = (uint32_t)(self->launched_count % RUN_STAGE_COUNT);
     run_stage_t *stage = &self->buffers.stages[index];
     run_flight_t *flight = &self->flights[index];
-    if (launch->width > 1) {
+    if (launch->decode_slots.count > 0 && launch->width != self->options.width) {
         return STATUS_ERR_INVALID;
     }
     proto_status_t status = check_clears(self, launch);
@@ -287,39 +288,67 @@ run_executor_launch(run_executor_t *self, const proto_step_launch_t *launch)
     return STATUS_OK;
 }
 
-/* From output order to row order.  A NaN row counts no token. */
+/* What the one copy of the outputs brought. */
+typedef struct {
+    const int32_t *tokens; /* sampled extends have one row, decodes behind them `width` each */
+    const int32_t *accept_lengths;
+    const uint8_t *row_flags;
+} outputs_view_t;
+
+static outputs_view_t
+view_outputs(const sample_outputs_t *outputs, const run_stage_t *stage)
+{
+    const uint8_t *region = outputs->region;
+    const uint8_t *base = stage->outputs;
+    size_t lengths_at = (size_t)((const uint8_t *)outputs->accept_lengths - region);
+    outputs_view_t view = {
+        .tokens = (const int32_t *)(const void *)base,
+        .accept_lengths = (const int32_t *)(const void *)(base + lengths_at),
+        .row_flags = base + (outputs->row_flags - region),
+    };
+    return view;
+}
+
+/* Tokens of one output that count: those before a NaN, else all that were accepted. */
+static uint32_t
+token_count_of(const outputs_view_t *view, uint32_t request)
+{
+    uint32_t accepted = (uint32_t)view->accept_lengths[request];
+    require(accepted >= 1);
+    return (view->row_flags[request] & PROTO_ROW_NAN) != 0 ? accepted - 1 : accepted;
+}
+
+/* From output order to row order. */
 static uint32_t
 gather_rows(run_executor_t *self, const run_flight_t *flight, const run_stage_t *stage,
             uint32_t *entry_count_p)
 {
-    const sample_outputs_t *outputs = sample_pool_outputs(self->sample);
-    const uint8_t *base = stage->outputs;
-    const int32_t *tokens = (const int32_t *)(const void *)base;
-    const uint8_t *flags =
-        base + ((const uint8_t *)outputs->row_flags - (const uint8_t *)outputs->region);
+    outputs_view_t view = view_outputs(sample_pool_outputs(self->sample), stage);
     run_results_t *results = &self->results;
+    uint32_t sampled = flight->launched.sampled_extends;
     uint32_t token_count = 0;
     uint32_t entries = 0;
     for (uint32_t row = 0; row < flight->row_count; row++) {
         int32_t request = flight->requests[row];
-        uint8_t row_flags = request < 0 ? 0 : flags[request];
-        bool has_token = request >= 0 && (row_flags & PROTO_ROW_NAN) == 0;
-        uint32_t width = has_token ? flight->logprob_widths[row] : 0;
-        results->row_flags[row] = row_flags;
-        results->token_counts[row] = has_token;
+        uint32_t index = request < 0 ? 0 : (uint32_t)request;
+        uint32_t count = request < 0 ? 0 : token_count_of(&view, index);
+        uint32_t width = count > 0 ? flight->logprob_widths[row] : 0;
+        results->row_flags[row] = request < 0 ? 0 : view.row_flags[index];
+        results->token_counts[row] = (uint8_t)count;
         results->logprob_widths[row] = (uint8_t)width;
-        if (!has_token) {
-            continue;
+        size_t from =
+            index < sampled ? index : sampled + (size_t)(index - sampled) * self->options.width;
+        for (uint32_t i = 0; i < count; i++, from++) {
+            results->tokens[token_count++] = view.tokens[from];
+            if (width > 0) {
+                size_t at = from * KERN_SAMPLE_LOGPROBS_WIDTH;
+                memcpy(results->logprob_ids + entries, stage->logprob_ids + at,
+                       width * sizeof(int32_t));
+                memcpy(results->logprob_values + entries, stage->logprob_values + at,
+                       width * sizeof(float));
+            }
+            entries += width;
         }
-        results->tokens[token_count++] = tokens[request];
-        size_t from = (size_t)request * KERN_SAMPLE_LOGPROBS_WIDTH;
-        if (width > 0) {
-            memcpy(results->logprob_ids + entries, stage->logprob_ids + from,
-                   width * sizeof(int32_t));
-            memcpy(results->logprob_values + entries, stage->logprob_values + from,
-                   width * sizeof(float));
-        }
-        entries += width;
     }
     *entry_count_p = entries;
     return token_count;

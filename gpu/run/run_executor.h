@@ -15,6 +15,8 @@
 
 typedef struct run_executor run_executor_t;
 
+enum { RUN_WIDTH_MAX = 16 }; /* the limit of EXECUTOR_INFO.decode_width */
+
 /* Bytes of weights read so far, for the progress bar.  Called on the loading thread. */
 typedef void (*run_progress_fn)(void *context, const char *phase, uint64_t done_bytes,
                                 uint64_t total_bytes);
@@ -43,6 +45,7 @@ typedef struct {
     uint32_t page_size;      /* tokens of a kernel page; 0 = min(granularity, 64) */
     bool int8_activations;   /* round activations to 8 bits for quantised weights */
     const char *cache_dtype; /* "f32", "f16"; NULL or "auto" = f16 unless weights are f32 */
+    uint32_t width; /* N: tokens that a decode row computes, at most RUN_WIDTH_MAX; 0 = 1 */
 } run_executor_options_t;
 
 /* Loads the model, sizes and allocates everything, captures the graphs.  Takes seconds.

@@ -345,6 +345,7 @@ launch_decode(run_forward_step_t *self, const run_batch_t *batch, run_launched_t
     }
     out->sampled_extends = 0;
     out->request_count = actual_bs;
+    out->logit_rows = actual_bs * o->buffers->options.width;
     if (captured == NULL) {
         room_t room = {.memory = self->workspace, .size_bytes = self->workspace_bytes};
         out->mode = PROTO_STEP_DECODE_EAGER;
@@ -512,6 +513,7 @@ launch_extend(run_forward_step_t *self, const run_batch_t *batch, run_launched_t
     out->mode = decodes == 0 ? PROTO_STEP_EXTEND : PROTO_STEP_MIXED;
     out->sampled_extends = sampled;
     out->request_count = sampled + decodes;
+    out->logit_rows = sampled + decodes * width;
     return STATUS_OK;
 }
 

@@ -47,7 +47,8 @@ typedef struct {
     proto_step_mode_t mode;
     uint32_t sampled_extends; /* requests in the outputs before the decodes */
     uint32_t request_count;   /* requests in the outputs */
-    const float *logits;      /* device, [request_count * width][vocabulary] */
+    uint32_t logit_rows;      /* one for each sampled extend, then `width` for each decode */
+    const float *logits;      /* device, [logit_rows][vocabulary] */
 } run_launched_t;
 
 /* STATUS_ERR_NO_MEMORY.  The caller owns *out_p. */

@@ -13,11 +13,11 @@ run_inspect_logits(run_executor_t *self, float *out, size_t count, uint32_t *row
         return status;
     }
     uint32_t vocabulary = model_config(self->model)->vocab_size;
-    size_t needed = (size_t)self->last_launched.request_count * vocabulary;
+    size_t needed = (size_t)self->last_launched.logit_rows * vocabulary;
     if (needed > count) {
         return STATUS_ERR_TOO_LARGE;
     }
-    *row_count = self->last_launched.request_count;
+    *row_count = self->last_launched.logit_rows;
     run_buffers_copy(&self->buffers, out, self->last_logits, needed * sizeof *out);
     return device_stream_synchronize(self->stream);
 }
@@ -32,6 +32,23 @@ uint32_t
 run_inspect_padded_bs(const run_executor_t *self, uint32_t bs)
 {
     return run_forward_step_padded_bs(self->runner, bs);
+}
+
+proto_status_t
+run_inspect_plant_candidates(run_executor_t *self, uint32_t slot, const int32_t *candidates,
+                             uint32_t count)
+{
+    uint32_t width = self->options.width;
+    if (slot == 0 || slot > self->options.slot_count || count > width - 1) {
+        return STATUS_ERR_INVALID;
+    }
+    int32_t window[RUN_WIDTH_MAX];
+    for (uint32_t i = 0; i + 1 < width; i++) {
+        window[i] = i < count ? candidates[i] : -1;
+    }
+    run_buffers_copy(&self->buffers, self->buffers.future_inputs + (size_t)slot * width + 1, window,
+                     (width - 1) * sizeof *window);
+    return device_stream_synchronize(self->stream);
 }
 
 proto_status_t

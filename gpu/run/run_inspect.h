@@ -14,6 +14,12 @@ MUST_CHECK proto_status_t run_inspect_logits(run_executor_t *self, float *out, s
 uint32_t run_inspect_graph_count(const run_executor_t *self);
 uint32_t run_inspect_padded_bs(const run_executor_t *self, uint32_t bs);
 
+/* Writes the candidates of a slot's next decode window, as a drafter would have left them; the rest
+ * of the window is -1.  After the step that decides the slot's last token was launched.
+ * STATUS_ERR_INVALID: more than width - 1 of them, or no such slot. */
+MUST_CHECK proto_status_t run_inspect_plant_candidates(run_executor_t *self, uint32_t slot,
+                                                       const int32_t *candidates, uint32_t count);
+
 /* Gives the runner a second backend tree behind the graphs' back: a planted fault for the pointer
  * guard.  Once for each executor. */
 MUST_CHECK proto_status_t run_inspect_plant_rebind(run_executor_t *self);

@@ -96,7 +96,8 @@ driver_open(driver_t *self, const run_executor_options_t *options)
                   error);
     run_executor_info(self->executor, &self->info);
     uint32_t granularity = self->info.group_granularities.data[0];
-    self->columns = (self->info.model_len_max + 2 + granularity - 1) / granularity;
+    uint32_t len_max = self->info.model_len_max + 2 * self->info.decode_width;
+    self->columns = (len_max + granularity - 1) / granularity;
     if (self->columns > DRIVER_COLUMNS_MAX) {
         self->columns = DRIVER_COLUMNS_MAX;
     }
@@ -231,7 +232,7 @@ driver_try_launch(driver_t *self, const driver_extend_t *extends, uint32_t exten
     }
     proto_step_launch_t launch = {
         .step = self->step + 1,
-        .width = 1,
+        .width = self->info.decode_width,
         .extend_slots = {slots, extend_count},
         .extend_begins = {begins, extend_count},
         .extend_lengths = {lengths, extend_count},
@@ -289,13 +290,18 @@ driver_collect(driver_t *self, driver_result_t *out)
         out->counts[row] = done.token_counts.data[row];
         out->flags[row] = done.row_flags.data[row];
         out->tokens[row] = out->counts[row] > 0 ? done.tokens.data[at] : -1;
-        at += out->counts[row];
+        ck_assert_uint_le(out->counts[row], self->info.decode_width);
+        for (uint32_t i = 0; i < out->counts[row]; i++) {
+            out->windows[row][i] = done.tokens.data[at++];
+        }
         uint8_t width = done.logprob_widths.data[row];
+        uint32_t entries = (uint32_t)width * out->counts[row];
         out->logprob_widths[row] = width;
-        memcpy(out->logprob_ids + entry, done.logprob_ids.data + entry, width * sizeof(int32_t));
+        ck_assert_uint_le(entry + entries, DRIVER_LOGPROBS_MAX);
+        memcpy(out->logprob_ids + entry, done.logprob_ids.data + entry, entries * sizeof(int32_t));
         memcpy(out->logprob_values + entry, done.logprob_values.data + entry,
-               width * sizeof(float));
-        entry += width;
+               entries * sizeof(float));
+        entry += entries;
     }
     ck_assert_uint_eq(at, done.tokens.count);
     ck_assert_uint_eq(entry, done.logprob_ids.count);

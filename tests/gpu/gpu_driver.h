@@ -16,6 +16,7 @@ enum {
     DRIVER_COLUMNS_MAX = 256,
     DRIVER_GROUPS_MAX = 2,
     DRIVER_PATCHES_MAX = 2 * DRIVER_SLOTS_MAX * DRIVER_GROUPS_MAX,
+    DRIVER_LOGPROBS_MAX = 4 * DRIVER_SLOTS_MAX * 21,
 };
 
 typedef struct {
@@ -55,10 +56,11 @@ typedef struct {
     uint32_t row_count;
     uint8_t counts[DRIVER_SLOTS_MAX];
     uint8_t flags[DRIVER_SLOTS_MAX];
-    int32_t tokens[DRIVER_SLOTS_MAX]; /* by row; -1 = none */
+    int32_t tokens[DRIVER_SLOTS_MAX]; /* by row: the first of its tokens; -1 = none */
+    int32_t windows[DRIVER_SLOTS_MAX][RUN_WIDTH_MAX]; /* by row: all of them */
     uint8_t logprob_widths[DRIVER_SLOTS_MAX];
-    int32_t logprob_ids[DRIVER_SLOTS_MAX * 21];
-    float logprob_values[DRIVER_SLOTS_MAX * 21];
+    int32_t logprob_ids[DRIVER_LOGPROBS_MAX]; /* row by row, [count][width] */
+    float logprob_values[DRIVER_LOGPROBS_MAX];
 } driver_result_t;
 
 /* Fails the test if the executor cannot be made. */
@@ -89,7 +91,7 @@ void driver_step(driver_t *self, const driver_extend_t *extends, uint32_t extend
 /* Prefills a slot in chunks and returns the sampled token. */
 int32_t driver_prefill(driver_t *self, uint32_t slot, const int32_t *tokens, uint32_t count,
                        uint32_t chunk);
-/* One decode step of one slot. */
+/* One decode step of one slot; its first token. */
 int32_t driver_decode_one(driver_t *self, uint32_t slot);
 
 /* Logits of the last step. */
