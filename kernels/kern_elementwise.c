@@ -32,6 +32,45 @@ kern_silu_mul_host(const void *args_void, kern_share_t *share)
 }
 
 void
+kern_sigmoid_mul_host(const void *args_void, kern_share_t *share)
+{
+    const kern_sigmoid_mul_args_t *args = args_void;
+    const kern_table_t *table = kern_table(share->path);
+    uint32_t step = rows_of_chunk(args->heads * args->head_dim);
+    for (uint32_t first = kern_share_claim(share) * step; first < args->rows;
+         first = kern_share_claim(share) * step) {
+        for (uint32_t row = first; row < args->rows && row < first + step; row++) {
+            for (size_t h = 0; h < args->heads; h++) {
+                size_t at = h * args->head_dim;
+                table->sigmoid_mul_row(args->input + row * args->input_stride + at,
+                                       args->gate + row * args->gate_stride +
+                                           h * args->gate_head_stride,
+                                       args->output + row * args->output_stride + at,
+                                       args->head_dim);
+            }
+        }
+    }
+}
+
+void
+kern_heads_copy_host(const void *args_void, kern_share_t *share)
+{
+    const kern_heads_copy_args_t *args = args_void;
+    uint32_t step = rows_of_chunk(args->heads * args->head_dim);
+    for (uint32_t first = kern_share_claim(share) * step; first < args->rows;
+         first = kern_share_claim(share) * step) {
+        for (uint32_t row = first; row < args->rows && row < first + step; row++) {
+            const float *from = args->input + row * args->input_stride;
+            float *to = args->output + row * args->output_stride;
+            for (size_t h = 0; h < args->heads; h++) {
+                memcpy(to + h * args->output_head_stride, from + h * args->input_head_stride,
+                       args->head_dim * sizeof *to);
+            }
+        }
+    }
+}
+
+void
 kern_add_host(const void *args_void, kern_share_t *share)
 {
     const kern_add_args_t *args = args_void;

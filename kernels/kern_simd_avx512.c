@@ -9,6 +9,8 @@
 #include "kern_row_body.h"
 #include "kern_table.h"
 
+#include "kern_gdn_body.h" /* after the rows, which it uses */
+
 const kern_table_t KV_TABLE = {
     .quantize_row = quantize_row,
     .tile = tile,
@@ -30,5 +32,11 @@ const kern_table_t KV_TABLE = {
     .find = find,
     .exp_row = exp_row,
     .select_ge = select_ge,
+    .gdn_slice = GDN_SLICE,
+    .gdn_rows = gdn_rows,
+    .unit_row = unit_row,
+    .gated_norm_row = gated_norm_row,
+    .sigmoid_mul_row = sigmoid_mul_row,
+    .conv_row = conv_row,
 };
 #endif

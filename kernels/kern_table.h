@@ -77,6 +77,44 @@ typedef struct {
     float *block; /* scratch: [KERN_ATTENTION_BLOCK * padded head_dim] */
 } kern_split_args_t;
 
+/* Rows of one request and value head, one after the other, for one slice of the state's columns. */
+typedef struct {
+    uint32_t rows; /* at least 1 */
+    uint32_t k_dim;
+    const float *q; /* [rows][k_dim], normalised */
+    const float *k;
+    const float *decay; /* [rows] */
+    const float *beta;
+    const float *v; /* [rows][v_stride], at the slice's first column */
+    size_t v_stride;
+    float *output; /* [rows][output_stride], or NULL */
+    size_t output_stride;
+    uint32_t cols;     /* 1..gdn_slice columns that exist */
+    float *state;      /* [k_dim][gdn_slice]: the state, before and after */
+    const float *from; /* [k_dim][state_stride]: is loaded into `state` first; NULL = not */
+    float *to;         /* the states after rows to_first .. go to to, to + to_step, ...; or NULL */
+    size_t to_step;    /* floats */
+    size_t state_stride; /* of from and to: v_dim */
+    uint32_t to_first;
+} kern_gdn_slice_args_t;
+
+typedef struct {
+    uint32_t cols;
+    float epsilon;
+} kern_gated_norm_shape_t;
+
+/* One row of a convolution, some of its channels. */
+typedef struct {
+    const float *const *inputs; /* [width]: the rows under the taps */
+    const float *weight;        /* [width][weight_stride] */
+    size_t weight_stride;
+    const float *bias; /* or NULL */
+    uint32_t width;
+    bool silu;
+    float *output;
+    uint32_t cols;
+} kern_conv_row_args_t;
+
 enum {
     KERN_ATTENTION_BLOCK = 64, /* keys transposed at a time */
     KERN_EXP_BLOCK = 1024,     /* values summed in float before double takes over */
@@ -118,6 +156,14 @@ typedef struct {
     /* Indices of values >= limit, ascending; stops at out_max. */
     uint32_t (*select_ge)(const float *input, uint32_t count, float limit, uint32_t *out,
                           uint32_t out_max);
+    uint32_t gdn_slice; /* columns of a slice: 16 or 32 */
+    void (*gdn_rows)(const kern_gdn_slice_args_t *args);
+    /* output = input / sqrt(sum of squares + epsilon) * scale */
+    void (*unit_row)(const float *input, float epsilon, float scale, float *output, uint32_t cols);
+    void (*gated_norm_row)(const float *input, const float *gate, const float *weight,
+                           float *output, const kern_gated_norm_shape_t *shape);
+    void (*sigmoid_mul_row)(const float *input, const float *gate, float *output, uint32_t cols);
+    void (*conv_row)(const kern_conv_row_args_t *args);
 } kern_table_t;
 
 /* The part of a path that is compiled by itself (kern_simd_float_*.c), for its size. */

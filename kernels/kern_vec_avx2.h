@@ -18,6 +18,7 @@
 #define KV_DOT_ROWS 2
 #define KV_DOT_COLS 2
 #define KV_Q8_ZERO 0
+#define KV_GDN_VECTORS 1
 
 typedef struct {
     __m256 a; /* lanes 0..7 */

@@ -18,6 +18,7 @@
 #define KV_DOT_ROWS 4
 #define KV_DOT_COLS 4
 #define KV_Q8_ZERO 128
+#define KV_GDN_VECTORS 2
 
 typedef __m512 kv_t;
 typedef __m512i kvb_t;

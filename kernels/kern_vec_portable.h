@@ -28,7 +28,8 @@
 #define KV_UNROLL_QUANTS /* before the loops over the quants of a block */
 #define KV_DOT_ROWS 2    /* rows and columns of one register tile (float weights) */
 #define KV_DOT_COLS 2
-#define KV_Q8_ZERO 0 /* what kvb_load_i8 adds to signed bytes */
+#define KV_Q8_ZERO 0     /* what kvb_load_i8 adds to signed bytes */
+#define KV_GDN_VECTORS 1 /* vectors of a slice of a recurrent state */
 #define KV_FOR for (int lane = 0; lane < 16; lane++)
 
 typedef struct {

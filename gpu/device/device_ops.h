@@ -8,8 +8,10 @@
 
 #include "device_base.h"
 #include "kern_attention.h"
+#include "kern_conv.h"
 #include "kern_elementwise.h"
 #include "kern_embed.h"
+#include "kern_gdn.h"
 #include "kern_linear.h"
 #include "kern_metadata.h"
 #include "kern_moe.h"
@@ -17,6 +19,7 @@
 #include "kern_rope.h"
 #include "kern_sample.h"
 #include "kern_slot.h"
+#include "kern_state.h"
 
 #define DEVICE_OP_LIST(OP)                                                                         \
     OP(embed)                                                                                      \
@@ -33,6 +36,23 @@
     OP(rope_kv_write)                                                                              \
     OP(attention_decode)                                                                           \
     OP(attention_extend)                                                                           \
+    OP(conv_programs)                                                                              \
+    OP(conv_prefill)                                                                               \
+    OP(conv_decode)                                                                                \
+    OP(conv_verify)                                                                                \
+    OP(conv_replay)                                                                                \
+    OP(gdn_prefill)                                                                                \
+    OP(gdn_decode)                                                                                 \
+    OP(gdn_verify)                                                                                 \
+    OP(gdn_replay)                                                                                 \
+    OP(gated_norm)                                                                                 \
+    OP(sigmoid_mul)                                                                                \
+    OP(heads_copy)                                                                                 \
+    OP(state_blocks)                                                                               \
+    OP(state_stage)                                                                                \
+    OP(state_copy)                                                                                 \
+    OP(commit_state_pages)                                                                         \
+    OP(state_verify_commit_rows)                                                                   \
     OP(gather_rows)                                                                                \
     OP(sample)                                                                                     \
     OP(sample_counts)                                                                              \

@@ -1,0 +1,309 @@
+/* The gated delta rule.  Work is shared by request and value head (and by slices of columns where
+ * heads are few): columns of a state never meet. */
+#include "kern_gdn.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <string.h>
+
+#include "kern_table.h"
+#include "proto_require.h"
+
+enum {
+    BLOCK = 64,      /* rows whose q and k are prepared at a time */
+    ITEMS_WORTH = 4, /* heads for each thread, below which slices are shared too */
+};
+
+/* A thread's scratch. */
+typedef struct {
+    _Alignas(64) float state[KERN_GDN_DIM_MAX * KERN_GDN_DIM_MAX]; /* slice after slice */
+    _Alignas(64) float q[BLOCK * KERN_GDN_DIM_MAX];
+    _Alignas(64) float k[BLOCK * KERN_GDN_DIM_MAX];
+    float decay[BLOCK];
+    float beta[BLOCK];
+} gdn_scratch_t;
+
+_Static_assert(sizeof(gdn_scratch_t) <= KERN_SCRATCH_SIZE_BYTES, "a head must fit the scratch");
+
+/* Some columns of one head, for the rows of one request. */
+typedef struct {
+    const kern_gdn_t *gdn;
+    const kern_table_t *table;
+    gdn_scratch_t *scratch;
+    uint32_t head;
+    uint32_t first_slice;
+    uint32_t slice_end;
+    uint32_t row; /* the request's first */
+    uint32_t rows;
+    const float *from; /* the state of this head; NULL = zero */
+    float *to;         /* states after rows to_first .. go to to, to + to_step, ...; or NULL */
+    size_t to_step;
+    uint32_t to_first;
+    bool silent; /* no outputs */
+} item_t;
+
+static void
+check_gdn(const kern_gdn_t *gdn)
+{
+    require(gdn->k_dim >= 1 && gdn->k_dim <= KERN_GDN_DIM_MAX);
+    require(gdn->v_dim >= 1 && gdn->v_dim <= KERN_GDN_DIM_MAX);
+    require(gdn->k_heads >= 1 && gdn->v_heads % gdn->k_heads == 0);
+}
+
+static uint32_t
+slices_of(const kern_gdn_t *gdn, const kern_table_t *table)
+{
+    return (gdn->v_dim + table->gdn_slice - 1) / table->gdn_slice;
+}
+
+/* log(1 + e^x), where e^x may overflow. */
+static float
+softplus(float x)
+{
+    return x > 20.0f ? x : log1pf(expf(x));
+}
+
+/* q, k, decay and beta of rows first .. first + count - 1. */
+static void
+prepare_rows(const item_t *item, uint32_t first, uint32_t count)
+{
+    const kern_gdn_t *gdn = item->gdn;
+    gdn_scratch_t *scratch = item->scratch;
+    size_t k_head = item->head / (gdn->v_heads / gdn->k_heads);
+    size_t k_width = (size_t)gdn->k_heads * gdn->k_dim;
+    float scale = 1.0f / sqrtf((float)gdn->k_dim);
+    for (uint32_t i = 0; i < count; i++) {
+        size_t row = (size_t)item->row + first + i;
+        const float *q = gdn->qkv + row * gdn->qkv_stride + k_head * gdn->k_dim;
+        size_t at = (size_t)i * gdn->k_dim;
+        item->table->unit_row(q, 1e-6f, scale, scratch->q + at, gdn->k_dim);
+        item->table->unit_row(q + k_width, 1e-6f, 1.0f, scratch->k + at, gdn->k_dim);
+        float a = gdn->a[row * gdn->a_stride + item->head] + gdn->dt_bias[item->head];
+        float b = gdn->b[row * gdn->b_stride + item->head];
+        scratch->decay[i] = expf(-gdn->rate[item->head] * softplus(a));
+        scratch->beta[i] = 1.0f / (1.0f + expf(-b));
+    }
+}
+
+/* The prepared rows through one slice. */
+static void
+run_slice(const item_t *item, uint32_t slice, uint32_t first, uint32_t count)
+{
+    const kern_gdn_t *gdn = item->gdn;
+    uint32_t col = slice * item->table->gdn_slice;
+    uint32_t rest = gdn->v_dim - col;
+    size_t row = (size_t)item->row + first;
+    size_t head_at = (size_t)item->head * gdn->v_dim + col;
+    kern_gdn_slice_args_t args = {
+        .rows = count,
+        .k_dim = gdn->k_dim,
+        .q = item->scratch->q,
+        .k = item->scratch->k,
+        .decay = item->scratch->decay,
+        .beta = item->scratch->beta,
+        .v = gdn->qkv + row * gdn->qkv_stride + 2 * (size_t)gdn->k_heads * gdn->k_dim + head_at,
+        .v_stride = gdn->qkv_stride,
+        .output_stride = gdn->output_stride,
+        .cols = rest < item->table->gdn_slice ? rest : item->table->gdn_slice,
+        .state = item->scratch->state + (size_t)col * gdn->k_dim,
+        .to_step = item->to_step,
+        .state_stride = gdn->v_dim,
+        .to_first = item->to_first > first ? item->to_first - first : 0,
+    };
+    if (!item->silent) {
+        args.output = gdn->output + row * gdn->output_stride + head_at;
+    }
+    if (first == 0 && item->from != NULL) {
+        args.from = item->from + col;
+    } else if (first == 0) {
+        memset(args.state, 0, (size_t)gdn->k_dim * item->table->gdn_slice * sizeof *args.state);
+    }
+    if (item->to != NULL && item->to_first < first + count) {
+        uint32_t skipped = first > item->to_first ? first - item->to_first : 0;
+        args.to = item->to + skipped * item->to_step + col;
+    }
+    item->table->gdn_rows(&args);
+}
+
+static void
+run_item(const item_t *item)
+{
+    for (uint32_t first = 0; first < item->rows; first += BLOCK) {
+        uint32_t count = item->rows - first < BLOCK ? item->rows - first : BLOCK;
+        prepare_rows(item, first, count);
+        for (uint32_t slice = item->first_slice; slice < item->slice_end; slice++) {
+            run_slice(item, slice, first, count);
+        }
+    }
+}
+
+static void
+zero_item(const item_t *item)
+{
+    const kern_gdn_t *gdn = item->gdn;
+    uint32_t col = item->first_slice * item->table->gdn_slice;
+    uint32_t end = item->slice_end * item->table->gdn_slice;
+    end = end < gdn->v_dim ? end : gdn->v_dim;
+    for (size_t row = item->row; row < item->row + item->rows; row++) {
+        float *out = gdn->output + row * gdn->output_stride + (size_t)item->head * gdn->v_dim;
+        memset(out + col, 0, (end - col) * sizeof *out);
+    }
+}
+
+/* How an operation is cut: item = (request * v_heads + head) * parts + part. */
+typedef struct {
+    uint32_t parts;
+    uint32_t slices_of_part;
+    uint32_t slices;
+    uint32_t item_count;
+} cut_t;
+
+static cut_t
+cut_of(const kern_gdn_t *gdn, uint32_t request_count, const kern_share_t *share)
+{
+    uint32_t slices = slices_of(gdn, kern_table(share->path));
+    uint32_t heads = request_count * gdn->v_heads;
+    bool whole = share->thread_count == 1 || heads >= ITEMS_WORTH * share->thread_count;
+    cut_t cut = {
+        .parts = whole ? 1 : slices,
+        .slices_of_part = whole ? slices : 1,
+        .slices = slices,
+    };
+    cut.item_count = heads * cut.parts;
+    return cut;
+}
+
+/* The item of that number; *request is whose it is. */
+static item_t
+item_at(const kern_gdn_t *gdn, const cut_t *cut, kern_share_t *share, uint32_t index,
+        uint32_t *request)
+{
+    uint32_t part = index % cut->parts;
+    uint32_t head = index / cut->parts;
+    *request = head / gdn->v_heads;
+    return (item_t){
+        .gdn = gdn,
+        .table = kern_table(share->path),
+        .scratch = share->scratch,
+        .head = head % gdn->v_heads,
+        .first_slice = part * cut->slices_of_part,
+        .slice_end = (part + 1) * cut->slices_of_part,
+    };
+}
+
+static size_t
+head_offset(const item_t *item)
+{
+    return (size_t)item->head * item->gdn->k_dim * item->gdn->v_dim;
+}
+
+/* Input and output state by block ids; false if the request is padded. */
+static bool
+find_states(item_t *item, const kern_gdn_cache_t *cache, int32_t in, int32_t out)
+{
+    if (in < 0 || (uint32_t)in >= cache->block_count) {
+        return false;
+    }
+    if (in > 0) {
+        item->from = cache->states + (size_t)in * cache->block_stride + head_offset(item);
+    }
+    if (out > 0 && (uint32_t)out < cache->block_count) {
+        item->to = cache->states + (size_t)out * cache->block_stride + head_offset(item);
+        item->to_first = item->rows - 1;
+    }
+    return true;
+}
+
+void
+kern_gdn_prefill_host(const void *args_void, kern_share_t *share)
+{
+    const kern_gdn_prefill_args_t *args = args_void;
+    check_gdn(&args->gdn);
+    cut_t cut = cut_of(&args->gdn, args->request_count, share);
+    for (uint32_t i = kern_share_claim(share); i < cut.item_count; i = kern_share_claim(share)) {
+        uint32_t request;
+        item_t item = item_at(&args->gdn, &cut, share, i, &request);
+        int32_t first = args->cu_rows[request];
+        int32_t end = args->cu_rows[request + 1];
+        if (end <= first) {
+            continue;
+        }
+        item.row = (uint32_t)first;
+        item.rows = (uint32_t)(end - first);
+        int32_t in = args->in_blocks[request];
+        if (find_states(&item, &args->cache, in, args->out_blocks[request])) {
+            run_item(&item);
+        } else {
+            zero_item(&item);
+        }
+    }
+}
+
+void
+kern_gdn_decode_host(const void *args_void, kern_share_t *share)
+{
+    const kern_gdn_decode_args_t *args = args_void;
+    check_gdn(&args->gdn);
+    require(args->rows_per_request >= 1);
+    cut_t cut = cut_of(&args->gdn, args->bs, share);
+    for (uint32_t i = kern_share_claim(share); i < cut.item_count; i = kern_share_claim(share)) {
+        uint32_t request;
+        item_t item = item_at(&args->gdn, &cut, share, i, &request);
+        item.row = request * args->rows_per_request;
+        item.rows = args->rows_per_request;
+        int32_t out = args->out_blocks != NULL ? args->out_blocks[request] : 0;
+        if (find_states(&item, &args->cache, args->in_blocks[request], out)) {
+            run_item(&item);
+        } else {
+            zero_item(&item);
+        }
+    }
+}
+
+void
+kern_gdn_verify_host(const void *args_void, kern_share_t *share)
+{
+    const kern_gdn_verify_args_t *args = args_void;
+    const kern_gdn_cache_t *scratch = &args->scratch;
+    check_gdn(&args->gdn);
+    require(args->rows_per_request >= 1);
+    cut_t cut = cut_of(&args->gdn, args->bs, share);
+    for (uint32_t i = kern_share_claim(share); i < cut.item_count; i = kern_share_claim(share)) {
+        uint32_t request;
+        item_t item = item_at(&args->gdn, &cut, share, i, &request);
+        item.row = request * args->rows_per_request;
+        item.rows = args->rows_per_request;
+        int32_t seed = args->seeds[request];
+        if (seed < 0 || (uint64_t)seed + item.rows >= scratch->block_count) {
+            zero_item(&item);
+            continue;
+        }
+        float *state = scratch->states + (size_t)seed * scratch->block_stride + head_offset(&item);
+        item.from = state;
+        item.to = state + scratch->block_stride;
+        item.to_step = scratch->block_stride;
+        run_item(&item);
+    }
+}
+
+void
+kern_gdn_replay_host(const void *args_void, kern_share_t *share)
+{
+    const kern_gdn_replay_args_t *args = args_void;
+    check_gdn(&args->gdn);
+    require(args->rows_per_request >= 1);
+    cut_t cut = cut_of(&args->gdn, args->bs, share);
+    for (uint32_t i = kern_share_claim(share); i < cut.item_count; i = kern_share_claim(share)) {
+        uint32_t request;
+        item_t item = item_at(&args->gdn, &cut, share, i, &request);
+        int32_t accepted = args->accept_lengths[request];
+        uint32_t rows = accepted < 1 ? 1 : (uint32_t)accepted;
+        item.row = request * args->rows_per_request;
+        item.rows = rows < args->rows_per_request ? rows : args->rows_per_request;
+        item.silent = true;
+        int32_t in = args->in_blocks[request];
+        if (find_states(&item, &args->cache, in, args->out_blocks[request]) && item.to != NULL) {
+            run_item(&item);
+        }
+    }
+}
