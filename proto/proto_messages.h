@@ -224,7 +224,7 @@ enum {
     FIELD(group_granularities, COL_U32, PROTO_GROUPS_MAX, OPEN, "raw tokens of a block")           \
     FIELD(group_windows, COL_U32, PROTO_GROUPS_MAX, OPEN, "tokens a sliding group keeps; else 0")  \
     FIELD(group_packings, COL_U32, PROTO_GROUPS_MAX, OPEN, "blocks of the group in a parent")      \
-    FIELD(page_hash_key, BIN, 32, OPEN, "key of the page identity in use; all actors must agree")
+    FIELD(page_hash_key, BIN, 32, PRIVATE, "key of the page identity; all actors must agree")
 #define PROTO_FIELDS_model_info(FIELD)                                                             \
     FIELD(model_name, STR, PROTO_TEXT_LEN_MAX, OPEN, "for people")                                 \
     FIELD(fingerprint, STR, PROTO_TEXT_LEN_MAX, OPEN, "as in EXECUTOR_INFO")                       \
@@ -235,7 +235,7 @@ enum {
     FIELD(queue_len_max, U32, 1 << 20, OPEN, "requests that may wait")                             \
     FIELD(prefix_granularity, U32, 65536, OPEN, "raw tokens of one identity page")                 \
     FIELD(token_capacity, U64, UINT64_MAX, OPEN, "tokens that the cache holds")                    \
-    FIELD(page_hash_key, BIN, 32, OPEN, "key of the page identity")
+    FIELD(page_hash_key, BIN, 32, PRIVATE, "key of the page identity")
 #define PROTO_FIELDS_submit(FIELD)                                                                 \
     FIELD(prompt_length, U32, PROTO_TOKENS_MAX, OPEN, "tokens, at least 1")                        \
     FIELD(generation_max, U32, PROTO_TOKENS_MAX, OPEN, "tokens to generate at most, at least 1")   \

@@ -1,7 +1,9 @@
 #include "actor_executor.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/random.h>
 
 #include "actor_executor_core.h"
 #include "actor_executor_device.h"
@@ -20,6 +22,7 @@ typedef struct {
     actor_core_ops_t ops; /* the core's, with the layer added to its progress */
     actor_executor_device_t *device;
     actor_shell_t *shell;
+    uint8_t page_hash_key[PROTO_HASH_SIZE_BYTES]; /* drawn at start unless one is given */
     bool is_failed;
     proto_status_t failure;
 } executor_t;
@@ -151,6 +154,22 @@ on_local(void *context, const actor_emission_t *emission)
 
 /* ---- running --------------------------------------------------------------------------------- */
 
+/* A key of this run alone: who sees page hashes in a log cannot test guesses of a prompt. */
+static void
+draw_page_hash_key(executor_t *self)
+{
+    if (self->options.run.page_hash_key != NULL) {
+        return;
+    }
+    size_t at = 0;
+    while (at < sizeof self->page_hash_key) {
+        ssize_t got = getrandom(self->page_hash_key + at, sizeof self->page_hash_key - at, 0);
+        require(got > 0 || errno == EINTR);
+        at += got > 0 ? (size_t)got : 0;
+    }
+    self->options.run.page_hash_key = self->page_hash_key;
+}
+
 /* The null device takes the sizes that are given for the real one. */
 static void
 fill_null_options(actor_executor_options_t *options)
@@ -228,6 +247,7 @@ actor_executor_run(const actor_executor_options_t *options)
         return ACTOR_EXIT_CONFIG;
     }
     executor_t self = {.options = *options, .failure = STATUS_OK};
+    draw_page_hash_key(&self);
     fill_null_options(&self.options);
     proto_status_t status = open_core(&self);
     if (status != STATUS_OK) {

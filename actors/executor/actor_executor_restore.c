@@ -31,12 +31,12 @@ load_text(proto_unpack_t *in)
 }
 
 static void
-load_info(proto_unpack_t *in, device_t *device, uint8_t *key)
+load_info(proto_unpack_t *in, proto_unpack_t *private, device_t *device, uint8_t *key)
 {
     proto_device_ready_t *info = &device->info;
     info->model_name = load_text(in);
     info->fingerprint = load_text(in);
-    proto_unpack_raw(in, key, PROTO_HASH_SIZE_BYTES);
+    proto_unpack_raw(private, key, PROTO_HASH_SIZE_BYTES);
     info->page_hash_key = (proto_bytes_t){key, PROTO_HASH_SIZE_BYTES};
     info->vocab_size = proto_unpack_u32_max(in, 1 << 24);
     info->model_len_max = proto_unpack_u32_max(in, PROTO_TOKENS_MAX);
@@ -176,7 +176,7 @@ load_stores(actor_executor_core_t *self, proto_unpack_t *in, proto_unpack_t *pri
 {
     device_t device = {0};
     uint8_t key[PROTO_HASH_SIZE_BYTES];
-    load_info(in, &device, key);
+    load_info(in, private, &device, key);
     if (in->failed) {
         return STATUS_ERR_MALFORMED;
     }

@@ -1,6 +1,7 @@
 /* The executor's state as bytes: limits, links, what the device has, then each request with its
- * tables, and the steps in flight.  Tokens, sampling parameters and salts are secret.  What follows
- * from the rest (tokens in flight, digests, counters of blocks) is not written. */
+ * tables, and the steps in flight.  Tokens, sampling parameters, salts and the key of page hashes
+ * are secret.  What follows from the rest (tokens in flight, digests, counters of blocks) is not
+ * written. */
 #include "actor_executor_state.h"
 
 static void
@@ -8,7 +9,6 @@ save_info(const proto_executor_info_t *info, proto_pack_t *out)
 {
     proto_pack_bytes(out, info->model_name.data, info->model_name.size_bytes);
     proto_pack_bytes(out, info->fingerprint.data, info->fingerprint.size_bytes);
-    proto_pack_raw(out, info->page_hash_key.data, PROTO_HASH_SIZE_BYTES);
     proto_pack_u32(out, info->vocab_size);
     proto_pack_u32(out, info->model_len_max);
     proto_pack_u32(out, info->slot_count);
@@ -74,6 +74,7 @@ static void
 save_stores(const actor_executor_core_t *self, proto_pack_t *state, proto_pack_t *secret)
 {
     save_info(&self->info, state);
+    proto_pack_raw(secret, self->page_hash_key, PROTO_HASH_SIZE_BYTES);
     uint32_t count = 0;
     for (uint32_t slot = 1; slot <= self->info.slot_count; slot++) {
         proto_pack_u32(state, self->slots[slot].generation);

@@ -16,7 +16,7 @@
 #include "proto_require.h"
 
 enum {
-    EXECUTOR_SAVE_VERSION = 1, /* of the layout of a snapshot; another one is refused */
+    EXECUTOR_SAVE_VERSION = 2, /* of the layout of a snapshot; another one is refused */
     SAMPLING_SIZE_MAX = 16384, /* bytes; the limit of ADMIT.sampling */
     SALT_SIZE_MAX = 64,        /* bytes; the limit of SAMPLING.page_salt */
     FLIGHTS_MAX = 2,           /* steps at the device: one runs, one waits */

@@ -1,15 +1,16 @@
 /* actor_gateway_snapshot.c - the core as bytes, and back.
  *
  * Choices go in the order in which they came, which is all of the table's inner order that later
- * outputs depend on.  The secret part has no structure of its own: for each choice that is kept
- * its sampling bytes and tokens, whose sizes are in the state; so it can be zeroed as it is. */
+ * outputs depend on.  The secret part has no structure of its own: the key of page hashes, then for
+ * each choice that is kept its sampling bytes and tokens, whose sizes are in the state; so it can
+ * be zeroed as it is. */
 #include <stdio.h>
 #include <string.h>
 
 #include "actor_gateway_state.h"
 
 enum {
-    SNAPSHOT_VERSION = 1,
+    SNAPSHOT_VERSION = 2,
     FLAG_WAITING = 1, /* of a choice */
     FLAG_LOST = 2,
     FLAG_WAS_WAITING = 4,
@@ -40,7 +41,7 @@ save_model(const gateway_model_t *model, proto_pack_t *out)
     const proto_model_info_t *info = &model->info;
     proto_pack_bytes(out, model->name, info->model_name.size_bytes);
     proto_pack_bytes(out, model->fingerprint, info->fingerprint.size_bytes);
-    proto_pack_bytes(out, model->page_hash_key, info->page_hash_key.size_bytes);
+    proto_pack_u32(out, (uint32_t)info->page_hash_key.size_bytes);
     proto_pack_u32(out, info->vocab_size);
     proto_pack_u32(out, info->model_len_max);
     proto_pack_u32(out, info->prompt_len_max);
@@ -125,6 +126,7 @@ actor_gateway_save(const void *core, proto_pack_t *state, proto_pack_t *secret)
     proto_pack_u64(state, self->drain_until_ns);
     proto_pack_u64(state, self->progress_ns);
     save_model(&self->model, state);
+    proto_pack_raw(secret, self->model.page_hash_key, self->model.info.page_hash_key.size_bytes);
     save_load(&self->load, state);
     const uint64_t counts[] = {
         self->submitted_count, self->ended_count,  self->gap_count,     self->ignored_count,
@@ -173,12 +175,13 @@ load_bytes(proto_unpack_t *in, void *out, size_t size_bytes_max)
 }
 
 static void
-load_model(proto_unpack_t *in, gateway_model_t *out)
+load_model(proto_unpack_t *in, proto_unpack_t *secret, gateway_model_t *out)
 {
     proto_model_info_t *info = &out->info;
     info->model_name.size_bytes = load_bytes(in, out->name, sizeof out->name);
     info->fingerprint.size_bytes = load_bytes(in, out->fingerprint, sizeof out->fingerprint);
-    info->page_hash_key.size_bytes = load_bytes(in, out->page_hash_key, sizeof out->page_hash_key);
+    info->page_hash_key.size_bytes = proto_unpack_u32_max(in, sizeof out->page_hash_key);
+    proto_unpack_raw(secret, out->page_hash_key, info->page_hash_key.size_bytes);
     info->vocab_size = proto_unpack_u32_max(in, 1 << 24);
     info->model_len_max = proto_unpack_u32_max(in, PROTO_TOKENS_MAX);
     info->prompt_len_max = proto_unpack_u32_max(in, PROTO_TOKENS_MAX);
@@ -224,14 +227,14 @@ load_flags(proto_unpack_t *in, actor_gateway_core_t *self)
 }
 
 static void
-load_head(proto_unpack_t *in, actor_gateway_core_t *self)
+load_head(proto_unpack_t *in, proto_unpack_t *secret, actor_gateway_core_t *self)
 {
     self->request_count = proto_unpack_u64_max(in, UINT32_MAX);
     self->scheduler.index = proto_unpack_u32_max(in, ACTOR_PEER_NONE);
     (void)load_bytes(in, self->scheduler_name, sizeof self->scheduler_name - 1);
     self->scheduler_epoch = proto_unpack_u64(in);
     load_flags(in, self);
-    load_model(in, &self->model);
+    load_model(in, secret, &self->model);
     load_load(in, &self->load);
     uint64_t *counts[] = {
         &self->submitted_count, &self->ended_count,  &self->gap_count,     &self->ignored_count,
@@ -359,7 +362,7 @@ load_choice(proto_unpack_t *in, proto_unpack_t *secret, actor_gateway_core_t *se
 static proto_status_t
 load_all(proto_unpack_t *in, proto_unpack_t *secret, actor_gateway_core_t *self)
 {
-    load_head(in, self);
+    load_head(in, secret, self);
     uint32_t count = proto_unpack_u32_max(in, self->options.choice_count_max);
     for (uint32_t at = 0; at < count && !in->failed && !secret->failed; at++) {
         load_choice(in, secret, self);
@@ -388,7 +391,7 @@ actor_gateway_core_restore(proto_bytes_t state, proto_bytes_t secret, actor_gate
     uint32_t version = proto_unpack_u32(&in);
     if (in.failed || version != SNAPSHOT_VERSION) {
         return fail(error, in.failed ? STATUS_ERR_MALFORMED : STATUS_ERR_VERSION,
-                    "its version is not 1", in.at, state.size_bytes);
+                    "its version is not 2", in.at, state.size_bytes);
     }
     actor_gateway_core_options_t options = {0};
     load_options(&in, &options);

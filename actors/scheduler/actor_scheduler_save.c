@@ -1,6 +1,6 @@
 /* The scheduler's state as bytes, and back: options, peers, the executor in charge, then the store
- * of waiting requests and the library's own part.  Tokens and sampling parameters are secret; page
- * hashes are not, since they decide. */
+ * of waiting requests and the library's own part.  Tokens, sampling parameters and the key of page
+ * hashes are secret; page hashes are not, since they decide. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 #include "actor_scheduler_state.h"
 
 enum {
-    SAVE_VERSION = 2, /* of the layout; another one is refused */
+    SAVE_VERSION = 3, /* of the layout; another one is refused */
     INCARNATION_MAX = 0xffffff,
 };
 static const uint64_t STORE_SIZE_MAX_BYTES = UINT64_C(1) << 34; /* as nobody would set it aside */
@@ -66,7 +66,7 @@ save_info(const proto_executor_info_t *info, proto_pack_t *out)
 {
     proto_pack_bytes(out, info->model_name.data, info->model_name.size_bytes);
     proto_pack_bytes(out, info->fingerprint.data, info->fingerprint.size_bytes);
-    proto_pack_bytes(out, info->page_hash_key.data, info->page_hash_key.size_bytes);
+    proto_pack_u32(out, (uint32_t)info->page_hash_key.size_bytes);
     proto_pack_u32(out, info->vocab_size);
     proto_pack_u32(out, info->model_len_max);
     proto_pack_u32(out, info->slot_count);
@@ -93,6 +93,7 @@ actor_scheduler_save(const void *core, proto_pack_t *state, proto_pack_t *secret
     if (attached) {
         proto_pack_u32(state, self->executor.index);
         save_info(&self->info, state);
+        proto_pack_raw(secret, self->page_hash_key, self->info.page_hash_key.size_bytes);
     }
     proto_pack_u64(state, self->executor_epoch);
     proto_pack_u32(state, self->fault_count);
@@ -165,17 +166,15 @@ load_column(proto_unpack_t *in, uint32_t *room)
 }
 
 static void
-load_info(actor_scheduler_core_t *self, proto_unpack_t *in)
+load_info(actor_scheduler_core_t *self, proto_unpack_t *in, proto_unpack_t *secret)
 {
     proto_executor_info_t *info = &self->info;
     self->executor.index = proto_unpack_u32_max(in, ACTOR_PEER_COUNT_MAX - 1);
     info->model_name = load_text(in, self->info_text[0]);
     info->fingerprint = load_text(in, self->info_text[1]);
-    proto_bytes_t key = proto_unpack_bytes(in, sizeof self->page_hash_key);
-    if (key.size_bytes > 0) {
-        memcpy(self->page_hash_key, key.data, key.size_bytes);
-    }
-    info->page_hash_key = (proto_bytes_t){self->page_hash_key, key.size_bytes};
+    uint32_t key_size = proto_unpack_u32_max(in, sizeof self->page_hash_key);
+    proto_unpack_raw(secret, self->page_hash_key, key_size);
+    info->page_hash_key = (proto_bytes_t){self->page_hash_key, key_size};
     info->vocab_size = proto_unpack_u32_max(in, 1 << 24);
     info->model_len_max = proto_unpack_u32_max(in, PROTO_TOKENS_MAX);
     info->slot_count = proto_unpack_u32_max(in, PROTO_ROWS_MAX);
@@ -235,7 +234,7 @@ load(actor_scheduler_core_t *self, proto_unpack_t *state, proto_unpack_t *secret
     load_peers(self, state);
     bool attached = proto_unpack_bool(state);
     if (attached) {
-        load_info(self, state);
+        load_info(self, state, secret);
     }
     self->executor_epoch = proto_unpack_u64(state);
     self->fault_count = proto_unpack_u32(state);

@@ -33,7 +33,7 @@ typedef struct {
     bool enforce_eager;                 /* never capture decode graphs */
     uint32_t capture_bs_max;            /* top of the capture ladder; 0 = 32 */
     const char *kernel_path;            /* instruction set: "auto", "avx2", "avx512", "portable" */
-    const uint8_t *page_hash_key;       /* PROTO_HASH_SIZE_BYTES; NULL = zeros */
+    const uint8_t *page_hash_key;       /* PROTO_HASH_SIZE_BYTES; NULL = zeros; an executor actor draws one */
     void (*on_complete)(void *context); /* a step has ended; only wakes somebody; may be NULL */
     void *on_complete_context;
     run_progress_fn progress; /* may be NULL */

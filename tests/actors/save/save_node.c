@@ -164,7 +164,7 @@ node_twin(node_t *self, node_actor_t *actor, bool redact)
     self->restored++;
 }
 
-/* A redacted actor knows no tokens: what carries or follows from them may differ. */
+/* A redacted actor knows no tokens and no key: what carries or follows from them may differ. */
 static bool
 is_comparable(const node_actor_t *actor, proto_kind_t kind)
 {
@@ -172,7 +172,8 @@ is_comparable(const node_actor_t *actor, proto_kind_t kind)
         return true;
     }
     return kind != PROTO_KIND_ADMIT && kind != PROTO_KIND_SLOT_SETUP &&
-           kind != PROTO_KIND_STEP_LAUNCH && kind != PROTO_KIND_STEP_RESULT;
+           kind != PROTO_KIND_STEP_LAUNCH && kind != PROTO_KIND_STEP_RESULT &&
+           kind != PROTO_KIND_EXECUTOR_INFO && kind != PROTO_KIND_MODEL_INFO;
 }
 
 static bool
