@@ -20,6 +20,13 @@ PLANTED = [
     ("sizes", "proto/proto_x.c", "\n" * 700, {}),
     ("sizes", "proto/proto_x.c", "void\nf(void)\n{\n" + ";\n" * 90 + "}\n", {}),
     ("headers", "proto/proto_x.h", "uint32_t f(void);\n", {}),
+    ("registered", "tests/gpu/test_x.c", "START_TEST(a_test)\n{\n}\nEND_TEST\n", {}),
+    ("registered", "tests/process/x.py",
+     "def a():\n    pass\n\n\ndef b():\n    pass\n\n\nmain([a])\n",
+     {"tests/process/CMakeLists.txt": 'onepath_process_test(x x.py "process" 9)\n'}),
+    ("registered", "tests/process/CMakeLists.txt",
+     'onepath_process_test(x x.py "process" 9 a)\n',
+     {"tests/process/x.py": "def a():\n    pass\n\n\ndef b():\n    pass\n\n\nmain([a, b])\n"}),
     # One for each gate of tests/tidy/gates.py.
     ("gates", "gpu/run/run_x.c", "void init_forward_metadata_replay(void);\n", {}),
     ("gates", "gpu/sample/sample_x.c", "int is_all_greedy;\n", {}),

@@ -3,6 +3,7 @@
 Prints `file:line: what` for every finding and exits 1 if there is one.
 """
 import argparse
+import ast
 import os
 import re
 import subprocess
@@ -220,6 +221,57 @@ def check_symbols(options):
 
 def check_gates(options):
     yield from gates.findings(options.source, walk, lines_of)
+
+
+def names_in_main(tree):
+    """Names of functions that a process script hands to main(), directly or in a list."""
+    lists = {}
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.List):
+            for target in node.targets:
+                if isinstance(target, ast.Name):
+                    lists[target.id] = node.value
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        called = node.func.attr if isinstance(node.func, ast.Attribute) else \
+            getattr(node.func, "id", "")
+        if called != "main" or not node.args:
+            continue
+        tests = node.args[0]
+        tests = lists.get(tests.id) if isinstance(tests, ast.Name) else tests
+        if isinstance(tests, ast.List):
+            return {e.id for e in tests.elts if isinstance(e, ast.Name)}
+    return None
+
+
+def check_registered(options):
+    """A test that nobody runs holds nothing."""
+    for relative, path in walk(options.source, (".c",), ("tests",)):
+        text = gates.strip_comments("\n".join(lines_of(path)))
+        for match in re.finditer(r"START_TEST\((\w+)\)", text):
+            if len(re.findall(r"\b" + match.group(1) + r"\b", text)) < 2:
+                yield (relative, text.count("\n", 0, match.start()) + 1,
+                       f"the test {match.group(1)} is in no case")
+    folder = os.path.join(options.source, "tests", "process")
+    lists = os.path.join(folder, "CMakeLists.txt")
+    if not os.path.exists(lists):
+        return
+    wanted = {}
+    for match in re.finditer(r"onepath_process_test\(\w+ (\w+\.py) \"[^\"]*\" \d+([^)]*)\)",
+                             "\n".join(lines_of(lists))):
+        wanted.setdefault(match.group(1), []).append(match.group(2).split())
+    for script, runs in sorted(wanted.items()):
+        relative = f"tests/process/{script}"
+        tree = ast.parse("\n".join(lines_of(os.path.join(folder, script))))
+        known = names_in_main(tree)
+        used = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)}
+        for node in tree.body:
+            if isinstance(node, ast.FunctionDef) and node.name not in used:
+                yield relative, node.lineno, f"{node.name} is neither run nor called"
+        if known is not None and all(runs):
+            for name in sorted(known.symmetric_difference(n for run in runs for n in run)):
+                yield relative, 1, f"{name} is in only one of main() and tests/process/CMakeLists.txt"
 
 
 CHECKS = {name[6:]: value for name, value in list(globals().items()) if name.startswith("check_")}
