@@ -54,6 +54,16 @@ kern_state_blocks_host(const void *args, kern_share_t *share)
             blocks_of_request(a, g, i);
         }
     }
+    for (uint32_t i = 0; a->began_lens != NULL && i < a->bs; i++) {
+        int32_t length = 0;
+        if (i < a->actual_bs) {
+            length = a->extend_lens != NULL ? a->extend_lens[i] : (int32_t)a->width;
+        }
+        a->began_lens[i] = i < a->actual_bs ? a->seq_lens[i] - length : 0;
+    }
+    for (uint32_t i = 0; a->seeds != NULL && i < a->bs; i++) {
+        a->seeds[i] = a->in_blocks[i] < 0 ? -1 : (int32_t)(i * (a->width + 1));
+    }
 }
 
 void

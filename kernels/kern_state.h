@@ -38,6 +38,9 @@ typedef struct {
     uint32_t actual_bs;
     int32_t *in_blocks;  /* [group_count][bs] */
     int32_t *out_blocks; /* [group_count][bs] */
+    int32_t *began_lens; /* [bs], or NULL: tokens before this forward; padded 0 */
+    int32_t *seeds;      /* [bs], or NULL: i * (width + 1), a request's first row in the verify
+                          * scratch; -1 if it is -1 in in_blocks of the first group */
 } kern_state_blocks_args_t;
 void kern_state_blocks_host(const void *args, kern_share_t *share);
 

@@ -47,7 +47,7 @@ publish_tree(backend_t *self, const cache_pool_t *pool)
     }
     self->pool = *pool;
     self->is_bound = true;
-    self->has_graph_state = false;
+    self->has_graph_state = self->has_graph_state && self->keeps_graph_state;
     return STATUS_OK;
 }
 
@@ -121,10 +121,16 @@ backend_capture_forward_metadata(backend_t *self, uint32_t bs, const int32_t *re
         .num_extends = 0,
         .for_graph_replay = true,
     };
-    if (self->vtable->capture_forward_metadata != NULL) {
-        return self->vtable->capture_forward_metadata(self, &refresh);
+    return backend_capture_child(self, &refresh);
+}
+
+proto_status_t
+backend_capture_child(backend_t *child, const backend_refresh_t *refresh)
+{
+    if (child->vtable->capture_forward_metadata != NULL) {
+        return child->vtable->capture_forward_metadata(child, refresh);
     }
-    return backend_refresh_decode_metadata(self, &refresh);
+    return backend_refresh_decode_metadata(child, refresh);
 }
 
 void
@@ -132,6 +138,45 @@ backend_forward(backend_t *self, const backend_forward_t *forward)
 {
     require(forward->layer < self->pool.layer_count);
     self->vtable->forward(self, forward);
+}
+
+void
+backend_forward_recurrent(backend_t *self, const backend_recurrent_t *forward)
+{
+    require(forward->layer < self->pool.layer_count);
+    require(self->vtable->forward_recurrent != NULL);
+    self->vtable->forward_recurrent(self, forward);
+}
+
+proto_status_t
+backend_preallocate_verify_workspace(backend_t *self, size_t *size_bytes_p)
+{
+    require(self->has_graph_state);
+    for (uint32_t i = 0; i < self->child_count; i++) {
+        proto_status_t status =
+            backend_preallocate_verify_workspace(self->children[i], size_bytes_p);
+        if (status != STATUS_OK) {
+            return status;
+        }
+    }
+    if (self->options.width == 1 || self->vtable->preallocate_verify_workspace == NULL) {
+        return STATUS_OK;
+    }
+    return self->vtable->preallocate_verify_workspace(self, size_bytes_p);
+}
+
+void
+backend_commit_speculative_state_after_verify(backend_t *self, const int32_t *accept_lengths,
+                                              uint32_t bs, uint32_t num_extends)
+{
+    require(bs + num_extends <= self->options.bs_max);
+    for (uint32_t i = 0; i < self->child_count; i++) {
+        backend_commit_speculative_state_after_verify(self->children[i], accept_lengths, bs,
+                                                      num_extends);
+    }
+    if (bs > 0 && self->vtable->commit_speculative_state != NULL) {
+        self->vtable->commit_speculative_state(self, accept_lengths, bs, num_extends);
+    }
 }
 
 const int32_t *

@@ -89,6 +89,28 @@ typedef struct {
     const float *sinks; /* [q_heads] device, kern_attention.h; NULL = none */
 } backend_forward_t;
 
+/* One recurrent layer of a forward: its rows after the projections, before the convolution.  Which
+ * states the rows go on from, and where the new ones go, is the node's metadata.  Rows of padded
+ * requests give zeros. */
+typedef struct {
+    uint32_t layer;
+    backend_mode_t mode;
+    uint32_t rows;
+    const float *qkv; /* [rows][qkv_stride]: queries, keys, values, head by head */
+    size_t qkv_stride;
+    float *mixed; /* [rows][mixed_stride] scratch: the same after the convolution */
+    size_t mixed_stride;
+    const float *a; /* [rows][a_stride]: a value for each value head, kern_gdn.h */
+    size_t a_stride;
+    const float *b;
+    size_t b_stride;
+    const float *conv_weight; /* [taps][channels] */
+    const float *rate;        /* [value heads] */
+    const float *dt_bias;     /* [value heads] */
+    float *output;            /* [rows][output_stride]: value heads one after the other */
+    size_t output_stride;
+} backend_recurrent_t;
+
 /* Reports one address that the decode slot of `bs` reaches. */
 typedef void (*backend_visit_fn)(void *context, const char *path, const void *address,
                                  size_t size_bytes);
@@ -106,6 +128,12 @@ typedef struct {
     const int32_t *(*write_locations)(const backend_t *self, uint32_t layer, backend_mode_t mode);
     void (*visit_decode_slot)(const backend_t *self, uint32_t bs, backend_visit_fn visit,
                               void *context);
+    /* NULL = no recurrent layers. */
+    void (*forward_recurrent)(backend_t *self, const backend_recurrent_t *forward);
+    /* NULL = inherited: no verify workspace, nothing to commit. */
+    proto_status_t (*preallocate_verify_workspace)(backend_t *self, size_t *size_bytes_p);
+    void (*commit_speculative_state)(backend_t *self, const int32_t *accept_lengths, uint32_t bs,
+                                     uint32_t num_extends);
 } backend_vtable_t;
 
 enum { BACKEND_CHILD_COUNT_MAX = 4 };
@@ -134,6 +162,7 @@ struct backend {
     cache_pool_t pool; /* as published */
     bool is_bound;
     bool has_graph_state; /* init_cuda_graph_state ran since the last publish */
+    bool keeps_graph_state; /* its buffers do not come from the pool: a publish leaves them */
 };
 
 /* Destroys the children, then the node. */
@@ -163,8 +192,27 @@ MUST_CHECK proto_status_t backend_capture_forward_metadata(backend_t *self, uint
                                                            const int32_t *seq_lens,
                                                            const backend_tables_t *placeholder);
 
+/* The capture hook of a child, for composites that only fan out. */
+MUST_CHECK proto_status_t backend_capture_child(backend_t *child, const backend_refresh_t *refresh);
+
 /* Attention of one layer over what the cache holds. */
 void backend_forward(backend_t *self, const backend_forward_t *forward);
+
+/* Convolution and state update of one recurrent layer. */
+void backend_forward_recurrent(backend_t *self, const backend_recurrent_t *forward);
+
+/* What verification of width N needs beside the cache, once for each node that keeps state; nothing
+ * at width 1.  After backend_init_cuda_graph_state() and before the first forward or capture.  Adds
+ * the bytes that were allocated to *size_bytes_p. */
+MUST_CHECK proto_status_t backend_preallocate_verify_workspace(backend_t *self,
+                                                               size_t *size_bytes_p);
+
+/* Once after the verification of a decode or mixed forward of width N > 1, replayed or eager:
+ * `bs` live decode requests, which follow `num_extends` extends in the forward's arrays, accepted
+ * accept_lengths[bs] (device memory) of their N rows.  Nodes that keep state make that the
+ * requests' state; the others inherit a no-op.  Launches only. */
+void backend_commit_speculative_state_after_verify(backend_t *self, const int32_t *accept_lengths,
+                                                   uint32_t bs, uint32_t num_extends);
 
 /* Write slots of the rows of this forward, in device memory: EXTEND the span, DECODE the window,
  * MIXED the span and then the window. */

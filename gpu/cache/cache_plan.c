@@ -13,6 +13,8 @@
 #include "proto_messages.h"
 #include "proto_require.h"
 
+enum { FIELD_COLS_MAX = 1 << 20 };
+
 typedef struct {
     size_t field_offset; /* within the group's page of the plane */
     size_t page_bytes;
@@ -63,7 +65,7 @@ check_options(const cache_plan_options_t *options)
         const cache_field_t *field = &options->fields[i];
         if (field->group >= options->group_count || field->plane >= CACHE_PLANE_COUNT_MAX ||
             field->rows == 0 || field->rows > 65536 || field->heads == 0 || field->heads > 4096 ||
-            field->head_dim == 0 || field->head_dim > 65536) {
+            field->head_dim == 0 || field->head_dim > FIELD_COLS_MAX) {
             return STATUS_ERR_INVALID;
         }
     }

@@ -97,10 +97,8 @@ mha_validate(const backend_leaf_t *base, const cache_pool_t *pool)
     for (uint32_t layer = 0; layer < pool->layer_count; layer++) {
         for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
             cache_field_view_t view;
-            if (cache_pool_field(pool, layer, names[i], &view) != STATUS_OK) {
-                return STATUS_ERR_INVALID;
-            }
-            if (view.group != base->group) {
+            if (cache_pool_field(pool, layer, names[i], &view) != STATUS_OK ||
+                view.group != base->group) {
                 continue;
             }
             if (view.rows != base->granularity || view.heads != base->options.kv_heads ||

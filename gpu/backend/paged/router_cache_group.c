@@ -11,12 +11,14 @@ typedef struct {
     uint32_t bs;                                                  /* 0 = not built yet */
 } decode_view_t;
 
+enum { NO_LEAF = CACHE_GROUP_COUNT_MAX };
+
 typedef struct {
     backend_t base; /* first */
     uint32_t page_size;
     backend_leaf_t *leaves[CACHE_GROUP_COUNT_MAX]; /* by consumed group */
     uint32_t leaf_count;
-    uint32_t *leaf_of_layer; /* [layer_count]; index of consumed group */
+    uint32_t *leaf_of_layer; /* [layer_count]; index of consumed group, or NO_LEAF */
     router_stacks_t stacks;
     decode_view_t *decode_views_by_bs; /* [bs_max + 1] */
     const decode_view_t *forward_decode_metadata;
@@ -126,9 +128,9 @@ map_layers(router_t *self, const cache_pool_t *pool)
     }
     for (uint32_t layer = 0; layer < pool->layer_count; layer++) {
         cache_field_view_t view;
-        proto_status_t status = cache_pool_field(pool, layer, CACHE_FIELD_K, &view);
-        if (status != STATUS_OK) {
-            return status;
+        self->leaf_of_layer[layer] = NO_LEAF;
+        if (cache_pool_field(pool, layer, CACHE_FIELD_K, &view) != STATUS_OK) {
+            continue; /* another node's */
         }
         for (uint32_t i = 0; i < self->leaf_count; i++) {
             if (self->leaves[i]->group == view.group) {
@@ -317,6 +319,7 @@ static void
 router_forward(backend_t *base, const backend_forward_t *forward)
 {
     router_t *self = (router_t *)base;
+    require(self->leaf_of_layer[forward->layer] < self->leaf_count);
     backend_leaf_t *leaf = self->leaves[self->leaf_of_layer[forward->layer]];
     leaf->vtable->forward(leaf, forward);
 }
@@ -326,6 +329,7 @@ router_write_locations(const backend_t *base, uint32_t layer, backend_mode_t mod
 {
     const router_t *self = (const router_t *)base;
     uint32_t index = self->leaf_of_layer[layer];
+    require(index < self->leaf_count);
     if (mode == BACKEND_MODE_DECODE) {
         require(self->forward_decode_metadata != NULL);
         return self->forward_decode_metadata->decode_write_locations[index];
