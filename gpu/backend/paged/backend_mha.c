@@ -327,6 +327,15 @@ mha_visit(const backend_leaf_t *base, uint32_t bs, backend_visit_fn visit, void 
     visit(context, "mha.decode.workspace", self->workspace, self->workspace_bytes);
 }
 
+static void
+mha_visit_step(const backend_leaf_t *base, uint32_t bs, backend_visit_fn visit, void *context)
+{
+    const mha_t *self = (const mha_t *)base;
+    visit(context, "mha.decode.page_table", self->page_table_buf,
+          (size_t)bs * base->page_count_max * sizeof(int32_t));
+    visit(context, "mha.decode.seq_lens", self->seq_lens_buf, bs * sizeof(int32_t));
+}
+
 static const backend_leaf_vtable_t mha_vtable = {
     .destroy = mha_destroy,
     .validate = mha_validate,
@@ -338,6 +347,7 @@ static const backend_leaf_vtable_t mha_vtable = {
     .set_request_slots = NULL,
     .forward = mha_forward,
     .visit_decode_slot = mha_visit,
+    .visit_step_spans = mha_visit_step,
 };
 
 proto_status_t
