@@ -52,6 +52,18 @@ device_release(device_t *self, device_memory_t kind, void **memory_p)
     *memory_p = NULL;
 }
 
+uint64_t
+device_memory_used_bytes(const device_t *self)
+{
+    return self->vtable->memory_used_bytes == NULL ? 0 : self->vtable->memory_used_bytes(self);
+}
+
+uint64_t
+device_memory_free_bytes(const device_t *self)
+{
+    return self->vtable->memory_free_bytes == NULL ? 0 : self->vtable->memory_free_bytes(self);
+}
+
 proto_status_t
 device_stream_new(device_t *self, device_stream_t **out_p)
 {

@@ -55,6 +55,7 @@ typedef struct {
     device_host_options_t options;
     _Atomic uint32_t capture_count; /* captures in progress */
     _Atomic bool capture_spoilt;    /* a forbidden call came meanwhile */
+    uint64_t used_bytes;            /* of allocations that were not given back */
 } host_device_t;
 
 struct device_event {

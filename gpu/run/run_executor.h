@@ -77,6 +77,18 @@ MUST_CHECK proto_status_t run_executor_collect(run_executor_t *self, proto_step_
 /* Waits for what is in flight and drops it; forgets every slot and table. */
 MUST_CHECK proto_status_t run_executor_reset(run_executor_t *self);
 
+/* Off: decode steps run eagerly, on: they are replayed again, with the same tokens.  Between two
+ * launches, at any time; the captured graphs are kept. */
+void run_executor_set_graphs(run_executor_t *self, bool on);
+
+/* Asks for a shadow check (run_shadow.h) of the next decode step that has a graph.  STATUS_ERR_
+ * REFUSED: there are no graphs, or they are off.  `is_planted`: with a fault that it must find. */
+MUST_CHECK proto_status_t run_executor_want_check(run_executor_t *self, bool is_planted);
+/* The verdict: STATUS_OK with *result and *text_p (which lives until the next check is asked for),
+ * once; STATUS_AGAIN while no such step came; STATUS_END if none was asked for. */
+MUST_CHECK proto_status_t run_executor_take_check(run_executor_t *self, proto_status_t *result,
+                                                  const char **text_p);
+
 /* What was sized and how, one line for each subject, for the start log. */
 const char *run_executor_summary(const run_executor_t *self);
 

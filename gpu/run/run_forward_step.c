@@ -11,7 +11,7 @@
 #include "run_guard.h"
 
 typedef struct {
-    uint32_t bs;
+    run_graph_key_t key;
     device_graph_t *graph;
     run_guard_t *guard;
     const float *logits;
@@ -23,9 +23,9 @@ struct run_forward_step {
     uint32_t captured_count;
     device_pool_t *pool;
     size_t pool_bytes;
-    void *workspace; /* of eager forwards */
-    size_t workspace_bytes;
+    bool graphs_off; /* captured, but not to be used now */
     const char *fault;
+    char leaked[BACKEND_PATH_SIZE_BYTES];
 };
 
 /* Rows of a workspace, and where it is. */
@@ -61,16 +61,29 @@ run_forward_step_new(const run_forward_step_options_t *options, run_forward_step
     if (self->options.capture_bs_max > sizes->bs_max) {
         self->options.capture_bs_max = sizes->bs_max;
     }
-    self->workspace_bytes =
-        model_workspace_bytes(options->model, sizes->step_tokens_max, sizes->bs_max * sizes->width);
-    proto_status_t status = device_alloc(options->device, DEVICE_MEMORY_DEVICE,
-                                         self->workspace_bytes, &self->workspace);
+    proto_status_t status = run_forward_step_reserve(self);
     if (status != STATUS_OK) {
         free(self);
         return status;
     }
     *out_p = self;
     return STATUS_OK;
+}
+
+proto_status_t
+run_forward_step_reserve(run_forward_step_t *self)
+{
+    const run_buffers_options_t *sizes = &self->options.buffers->options;
+    size_t size_bytes = model_workspace_bytes(self->options.model, sizes->step_tokens_max,
+                                              sizes->bs_max * sizes->width);
+    return run_workspace_reserve(self->options.workspace, "the eager forward", size_bytes);
+}
+
+static room_t
+eager_room(const run_forward_step_t *self)
+{
+    const run_workspace_t *workspace = self->options.workspace;
+    return (room_t){.memory = workspace->memory, .size_bytes = workspace->size_bytes};
 }
 
 void
@@ -82,7 +95,6 @@ run_forward_step_destroy(run_forward_step_t **self_p)
         return;
     }
     run_forward_step_release(self);
-    device_release(self->options.device, DEVICE_MEMORY_DEVICE, &self->workspace);
     free(self);
     *self_p = NULL;
 }
@@ -156,6 +168,18 @@ decode_body(run_forward_step_t *self, uint32_t bs, room_t room)
     return logits;
 }
 
+/* One sampler variant serves every batch: what a slot wants (penalties, logprobs, bias) is read
+ * from the pool when the operation runs, and a slot that wants none of it pays for none of it. */
+static run_graph_key_t
+key_of(const run_forward_step_t *self, uint32_t bs)
+{
+    return (run_graph_key_t){
+        .sampler_variant = RUN_SAMPLER_POOL,
+        .width = self->options.buffers->options.width,
+        .bs = bs,
+    };
+}
+
 static proto_status_t
 capture_one(run_forward_step_t *self, uint32_t bs, captured_t *out)
 {
@@ -173,7 +197,7 @@ capture_one(run_forward_step_t *self, uint32_t bs, captured_t *out)
     if (status != STATUS_OK) {
         return status;
     }
-    out->bs = bs;
+    out->key = key_of(self, bs);
     out->logits = decode_body(self, bs, room);
     status = device_capture_end(o->stream, &out->graph);
     if (status != STATUS_OK) {
@@ -218,8 +242,11 @@ run_forward_step_capture(run_forward_step_t *self)
 static captured_t *
 find_graph(run_forward_step_t *self, uint32_t bs)
 {
-    for (uint32_t i = 0; i < self->captured_count; i++) {
-        if (self->captured[i].bs >= bs) {
+    run_graph_key_t wanted = key_of(self, bs);
+    for (uint32_t i = 0; !self->graphs_off && i < self->captured_count; i++) {
+        const run_graph_key_t *key = &self->captured[i].key;
+        if (key->sampler_variant == wanted.sampler_variant && key->width == wanted.width &&
+            key->bs >= wanted.bs) {
             return &self->captured[i];
         }
     }
@@ -230,7 +257,7 @@ uint32_t
 run_forward_step_padded_bs(const run_forward_step_t *self, uint32_t bs)
 {
     const captured_t *captured = find_graph((run_forward_step_t *)self, bs);
-    return captured == NULL ? 0 : captured->bs;
+    return captured == NULL ? 0 : captured->key.bs;
 }
 
 proto_status_t
@@ -316,6 +343,21 @@ fill_decode(run_forward_step_t *self, uint32_t first, uint32_t first_row, uint32
     device_ops(o->device)->decode_fill(o->stream, &args);
 }
 
+/* An eager step must not read what lies in the memory of the graphs' pool. */
+static proto_status_t
+check_leaks(run_forward_step_t *self, uint32_t bs)
+{
+    if (!self->options.graph_debug || self->pool == NULL) {
+        return STATUS_OK;
+    }
+    proto_status_t status =
+        run_guard_check_eager(self->options.backend, bs, self->pool, self->leaked);
+    if (status != STATUS_OK) {
+        self->fault = self->leaked;
+    }
+    return status;
+}
+
 /* Replay and eager decode: the refresh, then the graph or the body it recorded. */
 static proto_status_t
 launch_decode(run_forward_step_t *self, const run_batch_t *batch, run_launched_t *out)
@@ -323,7 +365,7 @@ launch_decode(run_forward_step_t *self, const run_batch_t *batch, run_launched_t
     const run_forward_step_options_t *o = &self->options;
     uint32_t actual_bs = batch->launch->decode_slots.count;
     captured_t *captured = find_graph(self, actual_bs);
-    uint32_t bs = captured == NULL ? actual_bs : captured->bs;
+    uint32_t bs = captured == NULL ? actual_bs : captured->key.bs;
     run_buffers_upload(o->buffers, batch->stage, 0);
     if (o->graph_debug) {
         run_buffers_poison_tails(o->buffers, bs);
@@ -347,9 +389,12 @@ launch_decode(run_forward_step_t *self, const run_batch_t *batch, run_launched_t
     out->request_count = actual_bs;
     out->logit_rows = actual_bs * o->buffers->options.width;
     if (captured == NULL) {
-        room_t room = {.memory = self->workspace, .size_bytes = self->workspace_bytes};
+        status = check_leaks(self, bs);
+        if (status != STATUS_OK) {
+            return status;
+        }
         out->mode = PROTO_STEP_DECODE_EAGER;
-        out->logits = decode_body(self, bs, room);
+        out->logits = decode_body(self, bs, eager_room(self));
         return STATUS_OK;
     }
     if (o->graph_debug) {
@@ -504,8 +549,8 @@ launch_extend(run_forward_step_t *self, const run_batch_t *batch, run_launched_t
         .positions = buffers->positions,
         .logit_rows = sampled + decodes * width,
         .gather_rows = buffers->header.gather_rows,
-        .workspace = self->workspace,
-        .workspace_bytes = self->workspace_bytes,
+        .workspace = eager_room(self).memory,
+        .workspace_bytes = eager_room(self).size_bytes,
         .progress = o->progress,
     };
     out->logits = model_forward(o->model, &context);
@@ -530,6 +575,12 @@ run_forward_step_launch(run_forward_step_t *self, const run_batch_t *batch, run_
     return STATUS_OK;
 }
 
+void
+run_forward_step_set_graphs(run_forward_step_t *self, bool on)
+{
+    self->graphs_off = !on;
+}
+
 const char *
 run_forward_step_fault(const run_forward_step_t *self)
 {
@@ -545,5 +596,5 @@ run_forward_step_graph_count(const run_forward_step_t *self)
 size_t
 run_forward_step_size_bytes(const run_forward_step_t *self)
 {
-    return self->workspace_bytes + self->pool_bytes;
+    return self->options.workspace->size_bytes + self->pool_bytes;
 }

@@ -73,6 +73,19 @@ run_inspect_plant_rebind(run_executor_t *self)
 }
 
 proto_status_t
+run_inspect_rebind(run_executor_t *self, uint32_t parent_count)
+{
+    proto_status_t status = run_executor_reset(self);
+    return status == STATUS_OK ? run_executor_rebind(self, parent_count) : status;
+}
+
+uint64_t
+run_inspect_used_bytes(const run_executor_t *self)
+{
+    return device_memory_used_bytes(self->device);
+}
+
+proto_status_t
 run_inspect_block_digest(run_executor_t *self, uint32_t group, uint32_t block, uint64_t *out)
 {
     proto_status_t status = device_stream_synchronize(self->stream);

@@ -24,6 +24,13 @@ MUST_CHECK proto_status_t run_inspect_plant_candidates(run_executor_t *self, uin
  * guard.  Once for each executor. */
 MUST_CHECK proto_status_t run_inspect_plant_rebind(run_executor_t *self);
 
+/* Moves the executor to a cache of another size; for tests of the rebind.  Nothing may be in
+ * flight; what the slots held is gone. */
+MUST_CHECK proto_status_t run_inspect_rebind(run_executor_t *self, uint32_t parent_count);
+
+/* Device memory that is allocated now. */
+uint64_t run_inspect_used_bytes(const run_executor_t *self);
+
 /* Digest of all cache bytes of one block over all layers; null page: block 0. */
 MUST_CHECK proto_status_t run_inspect_block_digest(run_executor_t *self, uint32_t group,
                                                    uint32_t block, uint64_t *out);
