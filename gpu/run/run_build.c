@@ -236,7 +236,7 @@ run_executor_make_backend(run_executor_t *self, backend_t **out_p)
         status = backend_set_cache_pool(backend, &pool);
     }
     if (status == STATUS_OK) {
-        status = backend_init_cuda_graph_state(backend);
+        status = run_executor_init_tree(backend);
     }
     if (status != STATUS_OK) {
         backend_destroy(&backend);

@@ -108,6 +108,8 @@ MUST_CHECK proto_status_t run_executor_settle_cache(run_executor_t *self);
  * gone.  Graphs are captured again.  STATUS_ERR_INVALID: the tree rejects the pool, nothing moved;
  * after another failure the executor can only be destroyed. */
 MUST_CHECK proto_status_t run_executor_rebind(run_executor_t *self, uint32_t parent_count);
+/* What is due after a bind, in the written order: decode buffers, verify workspace. */
+MUST_CHECK proto_status_t run_executor_init_tree(backend_t *backend);
 /* Freezes the workspace and captures. */
 MUST_CHECK proto_status_t run_executor_capture(run_executor_t *self);
 

@@ -14,6 +14,15 @@ run_executor_capture(run_executor_t *self)
     return run_forward_step_capture(self->runner);
 }
 
+proto_status_t
+run_executor_init_tree(backend_t *backend)
+{
+    size_t verify_bytes = 0;
+    proto_status_t status = backend_init_cuda_graph_state(backend);
+    return status == STATUS_OK ? backend_preallocate_verify_workspace(backend, &verify_bytes)
+                               : status;
+}
+
 typedef struct {
     cache_plan_t *plan;
     cache_arena_t *arena;
@@ -78,7 +87,7 @@ run_executor_rebind(run_executor_t *self, uint32_t parent_count)
     cache_fini(&old);
     status = run_executor_publish_cache(self);
     if (status == STATUS_OK) {
-        status = backend_init_cuda_graph_state(self->backend);
+        status = run_executor_init_tree(self->backend);
     }
     if (status == STATUS_OK) {
         status = run_forward_step_reserve(self->runner);
