@@ -108,6 +108,7 @@ run_split(const tile_t *tile, uint32_t split)
     }
     kern_split_args_t args = {
         .cache = tile->cache,
+        .value_dim = head_dim,
         .pages = tile->pages,
         .kv_head = tile->kv_head,
         .position = split * SPLIT,

@@ -14,6 +14,7 @@
 #include "kern_gdn.h"
 #include "kern_linear.h"
 #include "kern_metadata.h"
+#include "kern_mla.h"
 #include "kern_moe.h"
 #include "kern_norm.h"
 #include "kern_rope.h"
@@ -53,6 +54,10 @@
     OP(state_copy)                                                                                 \
     OP(commit_state_pages)                                                                         \
     OP(state_verify_commit_rows)                                                                   \
+    OP(mla_write)                                                                                  \
+    OP(head_linear)                                                                                \
+    OP(mla_decode)                                                                                 \
+    OP(mla_extend)                                                                                 \
     OP(gather_rows)                                                                                \
     OP(sample)                                                                                     \
     OP(sample_counts)                                                                              \
