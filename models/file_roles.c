@@ -223,6 +223,7 @@ latent_shape(const file_config_t *config, file_role_t role)
     return (shape_t){heads * (config->nope_dim + config->v_head_dim), config->latent_dim};
 }
 
+/* Long because it names every role. */
 static shape_t
 role_shape(const file_config_t *config, file_role_t role)
 {
@@ -333,7 +334,7 @@ expert_is_wanted(const file_config_t *config, file_role_t role)
     }
 }
 
-/* `layer` counts only for roles of a layer. */
+/* `layer` counts only for roles of a layer.  Long because it names every role. */
 static bool
 role_is_wanted(const file_config_t *config, file_role_t role, uint32_t layer)
 {
