@@ -85,6 +85,7 @@ typedef struct {
     uint32_t rows;
     float *output; /* [rows][output_stride] */
     size_t output_stride;
+    kern_form_t output_form;
     float scale;
     const float *sinks; /* [q_heads] device, kern_attention.h; NULL = none */
 } backend_forward_t;

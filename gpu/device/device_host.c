@@ -66,6 +66,18 @@ host_release(device_t *base, device_memory_t kind, void *memory)
 }
 
 static proto_status_t
+host_upload(device_t *base, void *to, const void *from, size_t size_bytes)
+{
+    if (device_host_in_capture(base)) {
+        return STATUS_ERR_CAPTURE;
+    }
+    if (size_bytes > 0) {
+        memcpy(to, from, size_bytes);
+    }
+    return STATUS_OK;
+}
+
+static proto_status_t
 host_pool_new(device_t *base, size_t size_bytes, device_pool_t **out_p)
 {
     if (device_host_in_capture(base)) {
@@ -224,12 +236,14 @@ host_memory_used_bytes(const device_t *self)
 static const device_weight_vtable_t host_weights = {
     .size_bytes = device_host_weight_size_bytes,
     .load = device_host_weight_load,
+    .form_size_bytes = device_host_form_size_bytes,
 };
 
 static const device_vtable_t host_vtable = {
     .destroy = host_destroy,
     .alloc = host_alloc,
     .release = host_release,
+    .upload = host_upload,
     .stream_new = device_host_stream_new,
     .stream_destroy = device_host_stream_destroy,
     .stream_synchronize = device_host_stream_synchronize,
