@@ -71,24 +71,23 @@ add_chunk(sched_core_t *self, uint32_t slot, bool *incomplete)
     sched_builder_t *plan = &self->plan;
     sched_slot_t *row = &self->slots[slot];
     const sched_span_t *span = &self->spans[slot];
+    uint32_t length = span->prefill_end - row->planned;
     uint32_t budget = self->step_tokens_max - plan->token_count;
 #if ONEPATH_MUTANT == 9
     budget -= budget > 1 ? 1 : 0;
 #endif
-    uint32_t end = sched_chunk_end(self, span, row->planned, budget);
-    /* Only groups with a window grow here; when they are short, a smaller chunk may do. */
-    while (end > row->planned && end > row->covered &&
-           sched_grow_chunk(self, slot, end) != STATUS_OK) {
+    length = length < budget ? length : budget;
+    /* Only groups that slide grow here; when they are short, a smaller chunk may do. */
+    while (length > 0 && row->planned + length > row->covered &&
+           sched_grow(self, slot, row->planned + length) != STATUS_OK) {
         self->growth_failed = true;
-        end = sched_chunk_end(self, span, row->planned, (end - row->planned) / 2);
+        length /= 2;
     }
-    if (end <= row->planned) {
+    if (length == 0) {
         *incomplete = true;
         return false;
     }
-    uint32_t length = end - row->planned;
-    bool last = end == span->prefill_end;
-    bool stops = end == span->body_end || end == span->promote_at; /* by itself, for a state */
+    bool last = row->planned + length == span->prefill_end;
     uint32_t at = plan->extend_count++;
     plan->extend_slots[at] = slot;
     plan->extend_begins[at] = row->planned;
@@ -110,7 +109,7 @@ add_chunk(sched_core_t *self, uint32_t slot, bool *incomplete)
     } else if (!listed) {
         sched_list_add(self, &self->prefilling, slot);
     }
-    *incomplete = !last && !stops;
+    *incomplete = !last;
     return true;
 }
 
@@ -148,7 +147,7 @@ add_retracted(sched_core_t *self, bool *incomplete)
     while (self->retracted.count > 0 && !*incomplete && has_budget(self)) {
         uint32_t slot = self->retracted.items[0];
         if (sched_admit(self, self->slots[slot].entry, slot) != STATUS_OK) {
-            return false; /* or this plan has no tokens left for it */
+            return false;
         }
         sched_list_remove(self, &self->retracted, slot);
         bool added = add_chunk(self, slot, incomplete);
@@ -177,11 +176,7 @@ add_waiting(sched_core_t *self, uint64_t now_ns)
             break;
         }
         uint32_t slot = self->free_slots.items[self->free_slots.count - 1];
-        proto_status_t status = sched_admit(self, index, slot);
-        if (status == STATUS_AGAIN) {
-            break; /* it is its turn, in the next plan */
-        }
-        if (status != STATUS_OK) {
+        if (sched_admit(self, index, slot) != STATUS_OK) {
             if (entry->passed_count >= self->options.skip_count_max) {
                 break; /* it has waited its share: nothing passes it any more */
             }
@@ -226,16 +221,19 @@ add_extends(sched_core_t *self, uint64_t now_ns)
 static void
 add_rows(sched_core_t *self, uint64_t now_ns)
 {
+    uint32_t most = self->step_tokens_max;
     bool prefills = self->prefilling.count + self->retracted.count + self->waiting.count > 0;
-    if (self->options.separate_batches || (prefills && sched_prefill_turn(self))) {
+    if (self->options.separate_batches) {
         add_extends(self, now_ns);
         if (self->plan.extend_count == 0) {
-            add_decodes(self, self->step_tokens_max);
+            add_decodes(self, most);
         }
         return;
     }
     /* Decoding goes first for latency, but leaves a share so that prefills never starve. */
-    add_decodes(self, sched_decode_share(self, prefills));
+    uint32_t share = most >= 4 ? most / 4 : 1;
+    uint32_t decode_most = prefills && most - share >= self->width ? most - share : most;
+    add_decodes(self, decode_most);
     add_extends(self, now_ns);
 }
 
