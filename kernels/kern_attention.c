@@ -108,6 +108,7 @@ run_split(const tile_t *tile, uint32_t split)
     }
     kern_split_args_t args = {
         .cache = tile->cache,
+        .value_dim = head_dim,
         .pages = tile->pages,
         .kv_head = tile->kv_head,
         .position = split * SPLIT,
@@ -223,7 +224,8 @@ kern_attention_extend_host(const void *args_void, kern_share_t *share)
             tile.pages = args->cache.page_table + request * cache->page_table_stride;
             tile.position = (int64_t)args->seq_lens[request] - length + row;
             tile.q = args->q + global * args->q_stride;
-            extend_tile(&tile, args->output + global * args->output_stride, args->output_stride);
+            extend_tile(&tile, args->output + (args->output_first + global) * args->output_stride,
+                        args->output_stride);
         }
         passed += chunks;
     }
@@ -293,7 +295,8 @@ decode_split(const kern_attention_decode_args_t *args, const tile_t *request_til
                 tile.table->merge(&max, &sum, total, query->max, query->sum, query->values,
                                   args->cache.head_dim);
                 write_output(total, sum, args->cache.head_dim,
-                             args->output + global_row * args->output_stride +
+                             args->output +
+                                 (args->output_first + global_row) * args->output_stride +
                                  (size_t)head * args->cache.head_dim);
                 continue;
             }
@@ -341,7 +344,8 @@ merge_pair(const kern_attention_decode_args_t *args, const tile_t *tile, uint32_
         tile->table->merge(&max, &sum, values, partial[length - 16], partial[length - 15], partial,
                            head_dim);
     }
-    float *out = args->output + row * args->output_stride + (size_t)head * head_dim;
+    float *out = args->output + ((size_t)args->output_first + row) * args->output_stride +
+                 (size_t)head * head_dim;
     write_output(values, sum, head_dim, out);
 }
 

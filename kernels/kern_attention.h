@@ -13,6 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kern_form.h"
 #include "kern_rope.h"
 #include "kern_share.h"
 #include "kern_type.h"
@@ -49,8 +50,11 @@ typedef struct {
     const int32_t *seq_lens; /* [bs], read at execution; with the N new tokens */
     uint32_t bs;
     uint32_t rows_per_request; /* N >= 1 */
-    float *output;             /* [bs * N][output_stride] */
+    float *output;             /* [output_first + bs * N or more][output_stride] */
     size_t output_stride;
+    kern_form_t output_form;     /* OPERAND: output_stride is not used */
+    uint32_t output_first;       /* the row of `output` that gets the first result */
+    uint32_t output_rows;        /* of the whole output; only OPERAND needs it */
     void *workspace;             /* 64-byte aligned; shared by the team */
     size_t workspace_size_bytes; /* kern_attention_decode_workspace_size_bytes() */
 } kern_attention_decode_args_t;
@@ -70,8 +74,12 @@ typedef struct {
     const int32_t *cu_q;     /* [request_count + 1], read at execution */
     const int32_t *seq_lens; /* [request_count], prefix + extend; read at execution */
     uint32_t request_count;
-    float *output; /* [sum of lengths][output_stride] */
+    uint32_t row_count; /* the sum of lengths, or more: a bound for the launch */
+    float *output;      /* [output_first + sum of lengths or more][output_stride] */
     size_t output_stride;
+    kern_form_t output_form; /* these three as in decode */
+    uint32_t output_first;
+    uint32_t output_rows;
 } kern_attention_extend_args_t;
 
 void kern_attention_extend_host(const void *args, kern_share_t *share);

@@ -233,14 +233,14 @@ value_block(const kern_split_args_t *args, uint32_t at, uint32_t count)
     const kern_attention_cache_t *cache = args->cache;
     const uint8_t *bytes[BLOCK];
     const float *rows[BLOCK];
-    uint32_t padded = kern_padded_dim(cache->head_dim);
+    uint32_t padded = kern_padded_dim(args->value_dim);
     key_addresses(args, cache->v_cache, args->position + at, count, bytes);
     for (uint32_t i = 0; i < count; i++) {
         rows[i] = (const float *)(const void *)bytes[i];
-        if (cache->cache_type != KERN_TYPE_F32 || padded != cache->head_dim) {
+        if (cache->cache_type != KERN_TYPE_F32 || padded != args->value_dim) {
             float *copy = args->block + (size_t)i * padded;
             for (uint32_t d = 0; d < padded; d += 16) {
-                kv_store(copy + d, load_dims(cache->cache_type, bytes[i], d, cache->head_dim));
+                kv_store(copy + d, load_dims(cache->cache_type, bytes[i], d, args->value_dim));
             }
             rows[i] = copy;
         }
@@ -265,7 +265,7 @@ value_block(const kern_split_args_t *args, uint32_t at, uint32_t count)
 static void
 split(const kern_split_args_t *args)
 {
-    uint32_t padded = kern_padded_dim(args->cache->head_dim);
+    uint32_t padded = kern_padded_dim(args->value_dim);
     for (uint32_t at = 0; at < args->key_count; at += BLOCK) {
         uint32_t rest = args->key_count - at;
         score_block(args, at, rest < BLOCK ? rest : BLOCK);

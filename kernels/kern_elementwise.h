@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kern_form.h"
 #include "kern_share.h"
 
 /* output = silu(gate) * up; output may be gate or up. */
@@ -77,6 +78,7 @@ typedef struct {
     size_t output_stride;
     uint32_t rows;
     uint32_t cols;
+    kern_form_t form; /* of input and output; OPERAND: the strides are not used */
 } kern_gather_rows_args_t;
 
 void kern_gather_rows_host(const void *args, kern_share_t *share);

@@ -8,7 +8,9 @@
 #ifndef KERN_METADATA_H
 #define KERN_METADATA_H
 
+#ifndef __cplusplus
 #include <stdatomic.h>
+#endif
 #include <stddef.h>
 #include <stdint.h>
 
@@ -170,7 +172,11 @@ void kern_page_zero_host(const void *args, kern_share_t *share);
 
 /* A word that other threads watch: how far the stream is. */
 typedef struct {
+#ifdef __cplusplus
+    volatile uint32_t *word;
+#else
     _Atomic uint32_t *word;
+#endif
     uint32_t value;
 } kern_mark_args_t;
 void kern_mark_host(const void *args, kern_share_t *share);

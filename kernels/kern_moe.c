@@ -34,27 +34,35 @@ goes_before(float logit, float other)
     return logit > other || (isnan(logit) && !isnan(other));
 }
 
-/* Keeps the best so far in order; a row has few choices, so inserting is fast. */
+/* Keeps the best so far in order; a row has few choices, so inserting is fast.  keys[i] is what
+ * choice i was made by.  Experts begin..end - 1 may be chosen; returns how many are. */
+static uint32_t
+choose_among(const float *scores, uint32_t begin, uint32_t end, uint32_t top_k, uint32_t count,
+             int32_t *experts, float *keys)
+{
+    for (uint32_t expert = begin; expert < end; expert++) {
+        float score = scores[expert];
+        if (count == top_k && !goes_before(score, keys[count - 1])) {
+            continue;
+        }
+        uint32_t at = count < top_k ? count++ : count - 1;
+        for (; at > 0 && goes_before(score, keys[at - 1]); at--) {
+            keys[at] = keys[at - 1];
+            experts[at] = experts[at - 1];
+        }
+        keys[at] = score;
+        experts[at] = (int32_t)expert;
+    }
+    return count;
+}
+
 static void
-choose(const kern_moe_route_args_t *args, uint32_t row)
+choose_softmax(const kern_moe_route_args_t *args, uint32_t row)
 {
     const float *logits = args->logits + row * args->logit_stride;
     int32_t *experts = args->experts + (size_t)row * args->top_k;
     float *weights = args->weights + (size_t)row * args->top_k;
-    uint32_t count = 0;
-    for (uint32_t expert = 0; expert < args->expert_count; expert++) {
-        float logit = logits[expert];
-        if (count == args->top_k && !goes_before(logit, weights[count - 1])) {
-            continue;
-        }
-        uint32_t at = count < args->top_k ? count++ : count - 1;
-        for (; at > 0 && goes_before(logit, weights[at - 1]); at--) {
-            weights[at] = weights[at - 1];
-            experts[at] = experts[at - 1];
-        }
-        weights[at] = logit;
-        experts[at] = (int32_t)expert;
-    }
+    (void)choose_among(logits, 0, args->expert_count, args->top_k, 0, experts, weights);
     float top = weights[0];
     float sum = 0.0f;
     for (uint32_t i = 0; i < args->top_k; i++) {
@@ -63,6 +71,64 @@ choose(const kern_moe_route_args_t *args, uint32_t row)
     }
     for (uint32_t i = 0; i < args->top_k; i++) {
         weights[i] /= sum;
+    }
+}
+
+/* The groups whose two best experts have the largest sums, and of those the best experts. */
+static void
+choose_in_groups(const kern_moe_route_args_t *args, const float *keys, int32_t *experts)
+{
+    float sums[KERN_MOE_EXPERTS_MAX];
+    float best_sums[KERN_MOE_EXPERTS_MAX];
+    int32_t groups[KERN_MOE_EXPERTS_MAX];
+    float best_keys[KERN_MOE_TOP_K_MAX];
+    uint32_t size = args->expert_count / args->group_count;
+    bool is_used[KERN_MOE_EXPERTS_MAX] = {false};
+    for (uint32_t group = 0; group < args->group_count; group++) {
+        int32_t two[2];
+        (void)choose_among(keys, group * size, (group + 1) * size, 2, 0, two, best_keys);
+        sums[group] = best_keys[0] + best_keys[1];
+    }
+    (void)choose_among(sums, 0, args->group_count, args->group_used_count, 0, groups, best_sums);
+    for (uint32_t i = 0; i < args->group_used_count; i++) {
+        is_used[groups[i]] = true;
+    }
+    uint32_t count = 0;
+    for (uint32_t group = 0; group < args->group_count; group++) {
+        if (is_used[group]) { /* in order, so that the smaller index wins among equals */
+            count = choose_among(keys, group * size, (group + 1) * size, args->top_k, count,
+                                 experts, best_keys);
+        }
+    }
+}
+
+static void
+choose_sigmoid(const kern_moe_route_args_t *args, const kern_table_t *table, uint32_t row)
+{
+    float scores[KERN_MOE_EXPERTS_MAX];
+    float keys[KERN_MOE_EXPERTS_MAX];
+    float best_keys[KERN_MOE_TOP_K_MAX];
+    int32_t *experts = args->experts + (size_t)row * args->top_k;
+    float *weights = args->weights + (size_t)row * args->top_k;
+    (void)table->exp_row(args->logits + row * args->logit_stride, args->expert_count, -1.0f, 0.0f,
+                         scores, NULL);
+    for (uint32_t i = 0; i < args->expert_count; i++) {
+        scores[i] = 1.0f / (1.0f + scores[i]);
+        keys[i] = args->select_bias != NULL ? scores[i] + args->select_bias[i] : scores[i];
+    }
+    if (args->group_count > 1) {
+        choose_in_groups(args, keys, experts);
+    } else {
+        (void)choose_among(keys, 0, args->expert_count, args->top_k, 0, experts, best_keys);
+    }
+    float sum = 0.0f;
+    for (uint32_t i = 0; i < args->top_k; i++) {
+        weights[i] = scores[experts[i]];
+        sum += weights[i];
+    }
+    float divisor = args->is_normalised ? sum + 1e-20f : 1.0f;
+    for (uint32_t i = 0; i < args->top_k; i++) {
+        weights[i] = weights[i] / divisor * args->weight_scale;
     }
 }
 
@@ -93,10 +159,22 @@ kern_moe_route_host(const void *args_void, kern_share_t *share)
     require(args->top_k >= 1 && args->top_k <= KERN_MOE_TOP_K_MAX);
     require(args->top_k <= args->expert_count);
     require(args->rows <= (uint32_t)INT32_MAX / args->top_k);
+    bool is_softmax = args->scoring == KERN_MOE_SOFTMAX;
+    if (!is_softmax && args->group_count > 1) {
+        uint32_t size = args->expert_count / args->group_count;
+        require(args->expert_count % args->group_count == 0);
+        require(size >= 2);
+        require(args->group_used_count >= 1 && args->group_used_count <= args->group_count);
+        require(args->group_used_count * size >= args->top_k);
+    }
     for (uint32_t first = kern_share_claim(share) * ROWS_OF_ROUTE; first < args->rows;
          first = kern_share_claim(share) * ROWS_OF_ROUTE) {
         for (uint32_t row = first; row < args->rows && row < first + ROWS_OF_ROUTE; row++) {
-            choose(args, row);
+            if (is_softmax) {
+                choose_softmax(args, row);
+            } else {
+                choose_sigmoid(args, kern_table(share->path), row);
+            }
         }
     }
     kern_share_sync(share);
@@ -115,6 +193,7 @@ typedef struct {
     uint32_t input_divisor;
     const kern_expert_weight_t *first;
     const kern_expert_weight_t *second;
+    kern_expert_bend_t bend;
     float alpha;
     float limit;
     float *output;
@@ -197,9 +276,13 @@ run_chunk(const product_t *self, scratch_t *scratch, uint32_t expert, const int3
             float *out = self->output + (uint32_t)pairs[i] * self->output_stride + column;
             if (self->second == NULL) {
                 memcpy(out, result, out_count * sizeof *out);
+                continue;
+            }
+            const float *up = scratch->up + (size_t)i * OUTPUTS_OF_TILE;
+            if (self->bend == KERN_EXPERT_SILU) {
+                self->table->silu_mul_row(result, up, out, out_count);
             } else {
-                self->table->swiglu_oai_row(result, scratch->up + (size_t)i * OUTPUTS_OF_TILE,
-                                            self->alpha, self->limit, out, out_count);
+                self->table->swiglu_oai_row(result, up, self->alpha, self->limit, out, out_count);
             }
         }
     }
@@ -247,6 +330,7 @@ kern_expert_gate_up_host(const void *args_void, kern_share_t *share)
         .input_divisor = args->input_divisor,
         .first = &args->gate,
         .second = &args->up,
+        .bend = args->bend,
         .alpha = args->alpha,
         .limit = args->limit,
         .output = args->output,

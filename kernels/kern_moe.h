@@ -11,6 +11,7 @@
 #ifndef KERN_MOE_H
 #define KERN_MOE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -23,19 +24,35 @@ enum {
     KERN_MOE_COLS_MAX = 1 << 16, /* some rows of an expert's input must fit a thread's scratch */
 };
 
-/* Each row chooses its top_k largest logits, the smaller index first among equals; weights are the
- * softmax over the chosen ones.  A NaN counts as larger than everything and makes the row's weights
- * NaN. */
+/* What an expert's logit becomes. */
+typedef enum {
+    KERN_MOE_SOFTMAX = 0, /* weights are the softmax over the chosen logits */
+    KERN_MOE_SIGMOID = 1, /* scores 1 / (1 + e^-logit); weights are the chosen scores */
+} kern_moe_scoring_t;
+
+/* Each row chooses its top_k largest logits, the smaller index first among equals.  A NaN counts as
+ * larger than everything and makes weights NaN.
+ *
+ * KERN_MOE_SIGMOID (DeepSeek-V3, 2024): the choice, not the weight, goes by score + select_bias.
+ * With groups the experts, in order, form group_count groups of one size; only those of the
+ * group_used_count groups whose two best sums are largest can be chosen.  Weights are divided by
+ * their sum + 1e-20 if wanted, then multiplied by weight_scale. */
 typedef struct {
     const float *logits; /* [rows][logit_stride] */
     size_t logit_stride;
     uint32_t rows;
-    uint32_t expert_count; /* 1..KERN_MOE_EXPERTS_MAX */
-    uint32_t top_k;        /* 1..KERN_MOE_TOP_K_MAX, at most expert_count */
-    int32_t *experts;      /* [rows][top_k]: of each pair, the largest logit first */
-    float *weights;        /* [rows][top_k] */
-    int32_t *order;        /* [rows * top_k]: pairs by expert, then ascending */
-    int32_t *offsets;      /* [expert_count + 1]: expert e has order[offsets[e]..offsets[e + 1]) */
+    uint32_t expert_count;      /* 1..KERN_MOE_EXPERTS_MAX */
+    uint32_t top_k;             /* 1..KERN_MOE_TOP_K_MAX, at most expert_count */
+    kern_moe_scoring_t scoring; /* the fields below down to weight_scale: KERN_MOE_SIGMOID only */
+    const float *select_bias;   /* [expert_count], or NULL */
+    uint32_t group_count;       /* divides expert_count, 2 experts or more each; 0 or 1 = none */
+    uint32_t group_used_count;  /* 1..group_count, of top_k experts or more together */
+    bool is_normalised;
+    float weight_scale;
+    int32_t *experts; /* [rows][top_k]: of each pair, the best first */
+    float *weights;   /* [rows][top_k] */
+    int32_t *order;   /* [rows * top_k]: pairs by expert, then ascending */
+    int32_t *offsets; /* [expert_count + 1]: expert e has order[offsets[e]..offsets[e + 1]) */
 } kern_moe_route_args_t;
 
 void kern_moe_route_host(const void *args, kern_share_t *share);
@@ -58,8 +75,15 @@ typedef struct {
     uint32_t pair_count;
 } kern_expert_rows_t;
 
-/* h[pair] = swiglu_oai(x . gate + its bias, x . up + its bias) of the pair's expert, where x is the
- * pair's row:  min(g, limit) * sigmoid(alpha * min(g, limit)) * (clamp(u, -limit, limit) + 1). */
+/* What joins g and u. */
+typedef enum {
+    /* min(g, limit) * sigmoid(alpha * min(g, limit)) * (clamp(u, -limit, limit) + 1) */
+    KERN_EXPERT_SWIGLU_OAI = 0,
+    KERN_EXPERT_SILU = 1, /* g * sigmoid(g) * u; alpha and limit do not matter */
+} kern_expert_bend_t;
+
+/* h[pair] = bend(x . gate + its bias, x . up + its bias) of the pair's expert, where x is the
+ * pair's row. */
 typedef struct {
     kern_expert_rows_t pairs;
     const float *input; /* [pair_count / input_divisor][input_stride] */
@@ -67,6 +91,7 @@ typedef struct {
     uint32_t input_divisor;    /* pair p reads row p / this: top_k */
     kern_expert_weight_t gate; /* gate and up: same type, rows and cols */
     kern_expert_weight_t up;
+    kern_expert_bend_t bend;
     float alpha;
     float limit;
     float *output; /* [pair_count][output_stride]; must not overlap the input */

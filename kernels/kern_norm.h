@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kern_form.h"
 #include "kern_share.h"
 
 /* x = x + residual (if there is one; the sum is stored in x), then
@@ -20,6 +21,7 @@ typedef struct {
     uint32_t rows;
     uint32_t cols;
     float epsilon;
+    kern_form_t output_form; /* OPERAND: output_stride is not used */
 } kern_rms_norm_args_t;
 
 void kern_rms_norm_host(const void *args, kern_share_t *share);

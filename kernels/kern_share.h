@@ -9,7 +9,9 @@
 #ifndef KERN_SHARE_H
 #define KERN_SHARE_H
 
+#ifndef __cplusplus
 #include <stdatomic.h>
+#endif
 #include <stddef.h>
 #include <stdint.h>
 
@@ -21,6 +23,13 @@ enum {
     KERN_THREADS_MAX = 64,
 };
 
+#ifdef __cplusplus
+
+/* The kernels of other devices read argument structs only. */
+typedef struct kern_share kern_share_t;
+
+#else
+
 /* Shared by the threads of a team; owned by it. */
 typedef struct {
     _Alignas(KERN_CACHE_LINE_SIZE_BYTES) _Atomic uint32_t chunk; /* next to be claimed */
@@ -30,7 +39,7 @@ typedef struct {
 } kern_share_state_t;
 
 /* One for each thread. */
-typedef struct {
+typedef struct kern_share {
     kern_share_state_t *state; /* NULL only when thread_count is 1 */
     uint32_t thread_index;     /* 0 = the thread that called kern_team_run() */
     uint32_t thread_count;     /* at least 1 */
@@ -53,5 +62,7 @@ kern_share_claim(kern_share_t *share)
 /* A barrier of the team: what was written before it by any thread is seen after it by all, and the
  * chunk counter starts again at 0.  Spins for a bounded time, then sleeps. */
 void kern_share_sync(kern_share_t *share);
+
+#endif
 
 #endif

@@ -58,7 +58,7 @@ typedef struct {
 typedef struct {
     const float *q;
     float *scores; /* [KERN_ATTENTION_SPLIT], scratch */
-    float *values; /* [padded head_dim]: sum of p * v */
+    float *values; /* [padded value_dim]: sum of p * v */
     float max;     /* -infinity if there is no key */
     float sum;
     uint32_t begin; /* keys begin..end - 1 of the split are seen */
@@ -68,6 +68,7 @@ typedef struct {
 /* All queries of one key head and split. */
 typedef struct {
     const kern_attention_cache_t *cache;
+    uint32_t value_dim;   /* of a value, at most the head_dim that values lie apart */
     const int32_t *pages; /* the request's row of the page table */
     uint32_t kv_head;
     uint32_t position;  /* of the split's first key */

@@ -32,6 +32,8 @@ file_arch_name(file_arch_t arch)
         return "gpt-oss";
     case FILE_ARCH_QWEN35:
         return "qwen3.5";
+    case FILE_ARCH_DEEPSEEK_V3:
+        return "deepseek_v3";
     }
     return "?";
 }
@@ -154,12 +156,13 @@ check_experts(const file_config_t *config, file_error_t error)
     }
     if (status == STATUS_OK) {
         /* Experts are read some rows at a time, and all of a layer are one matrix. */
-        status = check_range("width of an expert", config->ffn_size, HIDDEN_SIZE_MAX, error);
+        status = check_range("width of an expert", config->expert_ffn_size, HIDDEN_SIZE_MAX, error);
     }
     if (status != STATUS_OK) {
         return status;
     }
-    if (!is_positive(config->expert_alpha) || !is_positive(config->expert_limit)) {
+    if (config->activation == FILE_ACTIVATION_SWIGLU_OAI &&
+        (!is_positive(config->expert_alpha) || !is_positive(config->expert_limit))) {
         return file_error_set(error, STATUS_ERR_MALFORMED,
                               "config: a factor of the experts' activation is out of range");
     }
@@ -219,7 +222,13 @@ check_linear(const file_config_t *config, file_error_t error)
 proto_status_t
 file_config_check(const file_config_t *config, file_error_t error)
 {
-    proto_status_t status = check_sizes(config, error);
+    proto_status_t status = STATUS_OK;
+    if (config->arch == FILE_ARCH_DEEPSEEK_V3) { /* first, so that the part of a sum is named */
+        status = file_config_check_deepseek(config, error);
+    }
+    if (status == STATUS_OK) {
+        status = check_sizes(config, error);
+    }
     if (status == STATUS_OK) {
         status = check_rope(config, error);
     }

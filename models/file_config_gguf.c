@@ -86,6 +86,10 @@ read_arch(const file_gguf_t *gguf, file_config_t *out, file_error_t error)
     } else if (file_view_equals(name, "gpt-oss")) {
         out->arch = FILE_ARCH_GPT_OSS;
         out->rope_style = FILE_ROPE_NEOX;
+    } else if (file_view_equals(name, "deepseek2")) {
+        return file_error_set(error, STATUS_ERR_UNSUPPORTED,
+                              "architecture 'deepseek2' is not supported as a GGUF; supported is a "
+                              "folder of DeepseekV3ForCausalLM in BF16, F16 or F32");
     } else {
         return file_error_set(error, STATUS_ERR_UNSUPPORTED,
                               "architecture '%s' is not supported; supported are llama, qwen3, "
@@ -158,6 +162,7 @@ read_gpt_oss(reader_t *self, file_config_t *out)
     file_config_set_gpt_oss(out);
     out->sliding_window = arch_u32(self, "attention.sliding_window", UINT64_MAX);
     out->ffn_size = arch_u32(self, "expert_feed_forward_length", out->ffn_size);
+    out->expert_ffn_size = out->ffn_size;
     out->expert_count = arch_u32(self, "expert_count", UINT64_MAX);
     out->expert_used_count = arch_u32(self, "expert_used_count", UINT64_MAX);
     if (self->status == STATUS_OK && out->expert_count == 0) {

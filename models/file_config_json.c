@@ -1,6 +1,7 @@
 /* The config from config.json and generation_config.json of a Hugging Face folder. */
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 
 #include "file_model_internal.h"
 #include "proto_require.h"
@@ -88,12 +89,15 @@ read_arch(const json_t *root, file_config_t *out, file_error_t error)
     } else if (strcmp(name, "Qwen3_5ForConditionalGeneration") == 0) {
         out->arch = FILE_ARCH_QWEN35;
         out->is_nested = true;
+    } else if (strcmp(name, "DeepseekV3ForCausalLM") == 0) {
+        out->arch = FILE_ARCH_DEEPSEEK_V3;
     } else {
         return file_error_set(error, STATUS_ERR_UNSUPPORTED,
                               "architecture '%s' is not supported; supported are "
                               "LlamaForCausalLM (llama), Qwen3ForCausalLM (qwen3), "
                               "Gemma3ForCausalLM (gemma3), GptOssForCausalLM (gpt-oss), "
-                              "Qwen3_5ForCausalLM and Qwen3_5ForConditionalGeneration (qwen3.5)",
+                              "Qwen3_5ForCausalLM and Qwen3_5ForConditionalGeneration (qwen3.5), "
+                              "DeepseekV3ForCausalLM (deepseek_v3)",
                               file_printable(name, strlen(name)).text);
     }
     return STATUS_OK;
@@ -160,11 +164,11 @@ read_rope(reader_t *self, file_config_t *out)
         out->rope_high_freq_factor = read_f64(self, rope, "high_freq_factor", 4.0);
         out->rope_original_context_len =
             read_u32(self, rope, "original_max_position_embeddings", UINT64_MAX);
-    } else if (is_gpt_oss && strcmp(type, "yarn") == 0) {
+    } else if (out->arch != FILE_ARCH_GEMMA3 && strcmp(type, "yarn") == 0) {
         read_yarn(self, rope, out);
     } else {
         fail(self, STATUS_ERR_UNSUPPORTED, "rope_type",
-             "is not supported; supported are default, linear, llama3, and yarn in gpt-oss");
+             "is not supported; supported are default, linear, llama3, and, but for gemma3, yarn");
     }
 }
 
@@ -183,6 +187,12 @@ refuse_unsupported(reader_t *self, const file_config_t *out)
     }
     if (read_bool(self, "mlp_bias", false)) {
         fail(self, STATUS_ERR_UNSUPPORTED, "mlp_bias", "is not supported");
+    }
+    const char *method = json_string_value(json_object_get(quantization, "quant_method"));
+    if (out->arch == FILE_ARCH_DEEPSEEK_V3 && method != NULL && strcmp(method, "fp8") == 0) {
+        fail(self, STATUS_ERR_UNSUPPORTED, "quantization_config",
+             "is fp8: weights with a scale for each block (weight_scale_inv) are not supported; "
+             "use a folder that was converted to BF16");
     }
     if (quantization != NULL && !json_is_null(quantization)) {
         fail(self, STATUS_ERR_UNSUPPORTED, "quantization_config",
@@ -273,6 +283,7 @@ read_gpt_oss(reader_t *self, file_config_t *out)
     out->sliding_window = read_u32(self, root, "sliding_window", 128);
     read_layer_kinds(self, out, FILE_LAYER_SLIDING);
     out->has_fused_experts = true;
+    out->expert_ffn_size = out->ffn_size;
     out->expert_count = read_u32(self, root, "num_local_experts", 128);
     out->expert_used_count = read_u32(self, root, "experts_per_token", 4);
     out->expert_used_count = read_u32(self, root, "num_experts_per_tok", out->expert_used_count);
@@ -309,6 +320,86 @@ read_qwen35(reader_t *self, file_config_t *out)
     if (out->has_qkv_bias) {
         fail(self, STATUS_ERR_UNSUPPORTED, "attention_bias", "is not supported with a gate");
     }
+}
+
+/* A key whose other values would be another computation. */
+static void
+expect_text(reader_t *self, const char *key, const char *wanted)
+{
+    const json_t *value = json_object_get(self->root, key);
+    if (value == NULL || json_is_null(value)) {
+        return;
+    }
+    const char *text = json_string_value(value);
+    if (text == NULL || strcmp(text, wanted) != 0) {
+        char needed[64];
+        (void)snprintf(needed, sizeof needed, "is not supported; supported is %s", wanted);
+        fail(self, STATUS_ERR_UNSUPPORTED, key, needed);
+    }
+}
+
+static void
+read_deepseek_experts(reader_t *self, file_config_t *out)
+{
+    const json_t *root = self->root;
+    out->expert_ffn_size = read_u32(self, root, "moe_intermediate_size", UINT64_MAX);
+    out->expert_count = read_u32(self, root, "n_routed_experts", UINT64_MAX);
+    out->expert_used_count = read_u32(self, root, "num_experts_per_tok", 8);
+    out->dense_layer_count = read_u32(self, root, "first_k_dense_replace", 3);
+    out->expert_group_count = read_u32(self, root, "n_group", 8);
+    out->expert_group_used_count = read_u32(self, root, "topk_group", 4);
+    out->expert_scale = read_f64(self, root, "routed_scaling_factor", 2.5);
+    out->has_normed_weights = read_bool(self, "norm_topk_prob", true);
+    uint64_t shared = read_u32(self, root, "n_shared_experts", 1);
+    shared *= out->expert_ffn_size;
+    out->shared_ffn_size = shared < UINT32_MAX ? (uint32_t)shared : UINT32_MAX;
+    if (out->expert_count == 0) {
+        fail(self, STATUS_ERR_MALFORMED, "n_routed_experts", "must be at least 1");
+    }
+    if (read_u32(self, root, "moe_layer_freq", 1) != 1) {
+        fail(self, STATUS_ERR_UNSUPPORTED, "moe_layer_freq", "is not supported; supported is 1");
+    }
+    expect_text(self, "scoring_func", "sigmoid");
+    expect_text(self, "topk_method", "noaux_tc");
+}
+
+/* After the sizes; the scaling of RoPE is read afterwards, with the rotated part as the head. */
+static void
+read_deepseek(reader_t *self, file_config_t *out)
+{
+    const json_t *root = self->root;
+    uint32_t rope_dim = read_u32(self, root, "qk_rope_head_dim", 64);
+    out->latent_dim = read_u32(self, root, "kv_lora_rank", 512);
+    out->q_latent_dim = read_u32(self, root, "q_lora_rank", 0);
+    out->nope_dim = read_u32(self, root, "qk_nope_head_dim", 128);
+    out->v_head_dim = read_u32(self, root, "v_head_dim", 128);
+    out->head_dim = rope_dim;
+    out->ignored_layer_count = read_u32(self, root, "num_nextn_predict_layers", 0);
+    out->rope_style =
+        read_bool(self, "rope_interleave", true) ? FILE_ROPE_INTERLEAVED : FILE_ROPE_NEOX;
+    if (out->kv_head_count != out->head_count) {
+        fail(self, STATUS_ERR_UNSUPPORTED, "num_key_value_heads",
+             "must be num_attention_heads: all heads share one latent");
+    }
+    if (out->has_qkv_bias) {
+        fail(self, STATUS_ERR_UNSUPPORTED, "attention_bias", "is not supported in a deepseek_v3");
+    }
+    read_deepseek_experts(self, out);
+}
+
+/* The rotated part is known: the whole head and the scale of the scores follow. */
+static void
+finish_deepseek(reader_t *self, file_config_t *out)
+{
+    const json_t *rope = json_object_get(self->root, "rope_parameters");
+    rope = json_is_object(rope) ? rope : json_object_get(self->root, "rope_scaling");
+    if (out->rope_dim != out->head_dim) {
+        fail(self, STATUS_ERR_UNSUPPORTED, "partial_rotary_factor",
+             "is not supported in a deepseek_v3");
+    }
+    uint64_t head_dim = (uint64_t)out->nope_dim + out->rope_dim;
+    out->head_dim = head_dim < UINT32_MAX ? (uint32_t)head_dim : UINT32_MAX;
+    file_config_set_deepseek(out, read_f64(self, rope, "mscale_all_dim", 0.0));
 }
 
 static int32_t
@@ -400,8 +491,13 @@ file_config_from_json(const json_t *config, const json_t *generation, file_confi
         read_gpt_oss(&reader, out);
     } else if (out->arch == FILE_ARCH_QWEN35) {
         read_qwen35(&reader, out);
+    } else if (out->arch == FILE_ARCH_DEEPSEEK_V3) {
+        read_deepseek(&reader, out);
     }
     read_rope(&reader, out);
+    if (out->arch == FILE_ARCH_DEEPSEEK_V3) {
+        finish_deepseek(&reader, out);
+    }
     refuse_unsupported(&reader, out);
     out->bos_id = read_id(&reader, reader.root, "bos_token_id", NULL);
     out->pad_id = read_id(&reader, reader.root, "pad_token_id", NULL);

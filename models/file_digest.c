@@ -55,6 +55,17 @@ hash_config(crypto_generichash_state *state, const file_config_t *config)
         config->expert_used_count,
         config->has_fused_experts,
         config->has_sinks,
+        config->latent_dim,
+        config->q_latent_dim,
+        config->nope_dim,
+        config->v_head_dim,
+        config->expert_ffn_size,
+        config->shared_ffn_size,
+        config->dense_layer_count,
+        config->has_sigmoid_router,
+        config->has_normed_weights,
+        config->expert_group_count,
+        config->expert_group_used_count,
     };
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
         hash_u64(state, numbers[i]);
@@ -72,6 +83,7 @@ hash_config(crypto_generichash_state *state, const file_config_t *config)
     hash_f64(state, config->rope_attention_factor);
     hash_f64(state, config->expert_alpha);
     hash_f64(state, config->expert_limit);
+    hash_f64(state, config->expert_scale);
     (void)crypto_generichash_update(state, config->layer_kinds, config->layer_count);
     if (config->arch == FILE_ARCH_QWEN35) {
         hash_u64(state, config->has_attn_gate);
@@ -105,7 +117,7 @@ hash_tensor(crypto_generichash_state *state, const file_tensor_t *tensor)
 void
 file_model_compute_digest(file_model_t *self)
 {
-    static const char VERSION[] = "onepath model digest 2";
+    static const char VERSION[] = "onepath model digest 3";
     crypto_generichash_state state;
     (void)crypto_generichash_init(&state, NULL, 0, FILE_DIGEST_SIZE_BYTES);
     (void)crypto_generichash_update(&state, (const uint8_t *)VERSION, sizeof VERSION);
@@ -116,6 +128,11 @@ file_model_compute_digest(file_model_t *self)
         hash_u64(&state, i);
         if (self->roles[i].data != NULL) {
             hash_tensor(&state, &self->roles[i]);
+        }
+    }
+    for (size_t i = 0; i < self->expert_slot_count; i++) {
+        if (self->experts[i].data != NULL) {
+            hash_tensor(&state, &self->experts[i]);
         }
     }
     (void)crypto_generichash_final(&state, self->config.digest, FILE_DIGEST_SIZE_BYTES);

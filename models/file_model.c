@@ -295,6 +295,7 @@ file_model_close(file_model_t **self_p)
     file_tensors_fini(&self->tensors);
     free(self->shards);
     free(self->roles);
+    free(self->experts);
     free(self);
     *self_p = NULL;
 }

@@ -36,6 +36,7 @@ typedef enum {
     FILE_ARCH_GEMMA3,  /* GGUF "gemma3", HF "Gemma3ForCausalLM": text only */
     FILE_ARCH_GPT_OSS, /* GGUF "gpt-oss", HF "GptOssForCausalLM" */
     FILE_ARCH_QWEN35,  /* HF "Qwen3_5ForCausalLM", "Qwen3_5ForConditionalGeneration": text only */
+    FILE_ARCH_DEEPSEEK_V3, /* HF "DeepseekV3ForCausalLM" */
 } file_arch_t;
 
 /* What a layer attends to. */
@@ -90,8 +91,12 @@ typedef struct {
     uint32_t hidden_size;
     uint32_t ffn_size;
     uint32_t head_count;    /* query heads */
-    uint32_t kv_head_count; /* divides head_count */
-    uint32_t head_dim;      /* not always hidden_size / head_count */
+    uint32_t kv_head_count; /* divides head_count; 1 with latent attention */
+    uint32_t head_dim;      /* of queries and keys; not always hidden_size / head_count */
+    uint32_t latent_dim;    /* of a cached row of latent attention (kv_lora_rank); 0 = none */
+    uint32_t q_latent_dim;  /* LATENT: of the queries' own latent (q_lora_rank); 0 = none */
+    uint32_t nope_dim;      /* LATENT: values of a head before the rotated ones */
+    uint32_t v_head_dim;    /* LATENT: of values */
     uint32_t vocab_size;    /* rows of the embedding */
     uint32_t context_len;   /* tokens the checkpoint was made for */
     double rope_theta;
@@ -113,13 +118,23 @@ typedef struct {
     double rope_theta_sliding;                 /* of sliding layers, never scaled; 0 = as full */
     double query_scale;                        /* of the scores; 0 = 1 / sqrt(head_dim) */
     double embed_scale;                        /* of embedded tokens; 0 = 1 */
-    uint32_t expert_count;      /* 0 = one feed-forward, whose width is ffn_size like an expert's */
-    uint32_t expert_used_count; /* experts that a token chooses */
-    double expert_alpha;        /* SWIGLU_OAI */
-    double expert_limit;        /* SWIGLU_OAI */
-    bool has_fused_experts;     /* FILE_ROLE_EXPERT_GATE_UP; else _GATE and _UP */
-    bool has_sinks;             /* FILE_ROLE_ATTN_SINKS exists */
-    bool has_attn_gate;         /* the rows of a head in FILE_ROLE_ATTN_Q: its query, its gate */
+    uint32_t expert_count;                     /* 0 = one feed-forward in every layer */
+    uint32_t expert_used_count;                /* experts that a token chooses */
+    uint32_t expert_ffn_size;                  /* width of an expert */
+    uint32_t shared_ffn_size;    /* width of the experts that every token meets; 0 = none */
+    uint32_t dense_layer_count;  /* the first so many layers have one feed-forward, no experts */
+    bool has_sigmoid_router;     /* FILE_ROLE_ROUTER_SELECT_BIAS exists; with the next four */
+    bool has_normed_weights;     /* weights of a token's experts are made to sum to 1, */
+    double expert_scale;         /*   then multiplied by this */
+    uint32_t expert_group_count; /* experts are chosen within */
+    uint32_t expert_group_used_count; /*   so many of so many groups; 1 = all are one group */
+    bool has_apart_experts;           /* a tensor for each expert: file_model_expert() */
+    uint32_t ignored_layer_count;     /* stored behind the last layer, for drafting */
+    double expert_alpha;              /* SWIGLU_OAI */
+    double expert_limit;              /* SWIGLU_OAI */
+    bool has_fused_experts;           /* FILE_ROLE_EXPERT_GATE_UP; else _GATE and _UP */
+    bool has_sinks;                   /* FILE_ROLE_ATTN_SINKS exists */
+    bool has_attn_gate; /* the rows of a head in FILE_ROLE_ATTN_Q: its query, its gate */
     uint32_t linear_key_head_count;   /* LINEAR layers, as all below; divides the value heads */
     uint32_t linear_key_head_dim;     /* of keys and queries */
     uint32_t linear_value_head_count; /* each with a state [key_head_dim][value_head_dim] */
@@ -145,6 +160,13 @@ typedef struct {
     uint8_t digest[FILE_DIGEST_SIZE_BYTES]; /* see file_model_open() */
 } file_config_t;
 
+/* Whether a layer has experts in place of one feed-forward. */
+static inline bool
+file_config_has_experts(const file_config_t *config, uint32_t layer)
+{
+    return config->expert_count > 0 && layer >= config->dense_layer_count;
+}
+
 /* What a tensor is for.  Roles below the line exist once for each layer. */
 typedef enum {
     FILE_ROLE_TOKEN_EMBED, /* [vocab_size, hidden_size] */
@@ -156,7 +178,7 @@ typedef enum {
     FILE_ROLE_ATTN_Q,         /* [head_count * head_dim, hidden_size]; twice the rows with gates */
     FILE_ROLE_ATTN_K,         /* [kv_head_count * head_dim, hidden_size] */
     FILE_ROLE_ATTN_V,         /* [kv_head_count * head_dim, hidden_size] */
-    FILE_ROLE_ATTN_O,         /* [hidden_size, head_count * head_dim] */
+    FILE_ROLE_ATTN_O,         /* [hidden_size, head_count * head_dim, or LATENT v_head_dim] */
     FILE_ROLE_ATTN_Q_NORM,    /* [1, head_dim] */
     FILE_ROLE_ATTN_K_NORM,    /* [1, head_dim] */
     FILE_ROLE_ATTN_Q_BIAS,    /* [1, head_count * head_dim] */
@@ -173,14 +195,14 @@ typedef enum {
     FILE_ROLE_ROUTER,         /* [expert_count, hidden_size] */
     FILE_ROLE_ROUTER_BIAS,    /* [1, expert_count] */
     /* Experts one after the other.  Fused (HF): stored [inputs][outputs], gate and up by turns. */
-    FILE_ROLE_EXPERT_GATE_UP,      /* fused: [expert_count * hidden_size, 2 * ffn_size] */
-    FILE_ROLE_EXPERT_GATE_UP_BIAS, /* fused: [expert_count, 2 * ffn_size] */
-    FILE_ROLE_EXPERT_GATE,         /* [expert_count * ffn_size, hidden_size] */
-    FILE_ROLE_EXPERT_GATE_BIAS,    /* [expert_count, ffn_size] */
-    FILE_ROLE_EXPERT_UP,           /* [expert_count * ffn_size, hidden_size] */
-    FILE_ROLE_EXPERT_UP_BIAS,      /* [expert_count, ffn_size] */
-    FILE_ROLE_EXPERT_DOWN,         /* [expert_count * hidden_size, ffn_size]; fused: [expert_count
-                                    * ffn_size, hidden_size] */
+    FILE_ROLE_EXPERT_GATE_UP,      /* fused: [expert_count * hidden_size, 2 * expert_ffn_size] */
+    FILE_ROLE_EXPERT_GATE_UP_BIAS, /* fused: [expert_count, 2 * expert_ffn_size] */
+    FILE_ROLE_EXPERT_GATE,         /* [expert_count * expert_ffn_size, hidden_size] */
+    FILE_ROLE_EXPERT_GATE_BIAS,    /* [expert_count, expert_ffn_size] */
+    FILE_ROLE_EXPERT_UP,           /* [expert_count * expert_ffn_size, hidden_size] */
+    FILE_ROLE_EXPERT_UP_BIAS,      /* [expert_count, expert_ffn_size] */
+    FILE_ROLE_EXPERT_DOWN,         /* [expert_count * hidden_size, expert_ffn_size]; fused:
+                                        [expert_count * expert_ffn_size, hidden_size] */
     FILE_ROLE_EXPERT_DOWN_BIAS,    /* [expert_count, hidden_size] */
     /* Layers of kind LINEAR have these in place of ATTN_Q .. ATTN_O and their norms. */
     FILE_ROLE_LINEAR_QKV,     /* [channels, hidden_size]: queries, keys, values, head by head */
@@ -192,6 +214,18 @@ typedef enum {
     FILE_ROLE_LINEAR_A_LOG,   /* [1, value_head_count] */
     FILE_ROLE_LINEAR_NORM,    /* [1, value_head_dim]; never lacks a 1 */
     FILE_ROLE_LINEAR_OUT,     /* [hidden_size, value_head_count * value_head_dim] */
+    FILE_ROLE_ROUTER_SELECT_BIAS, /* [1, expert_count]: counts for the choice alone */
+    FILE_ROLE_SHARED_GATE,        /* [shared_ffn_size, hidden_size] */
+    FILE_ROLE_SHARED_UP,          /* [shared_ffn_size, hidden_size] */
+    FILE_ROLE_SHARED_DOWN,        /* [hidden_size, shared_ffn_size] */
+    /* Latent attention; without q_latent_dim FILE_ROLE_ATTN_Q stands for the first three. */
+    FILE_ROLE_ATTN_Q_A,       /* [q_latent_dim, hidden_size] */
+    FILE_ROLE_ATTN_Q_A_NORM,  /* [1, q_latent_dim] */
+    FILE_ROLE_ATTN_Q_B,       /* [head_count * head_dim, q_latent_dim] */
+    FILE_ROLE_ATTN_KV_A,      /* [latent_dim + rope_dim, hidden_size] */
+    FILE_ROLE_ATTN_KV_A_NORM, /* [1, latent_dim] */
+    FILE_ROLE_ATTN_KV_B,      /* [head_count * (nope_dim + v_head_dim), latent_dim]: of each head
+                               * the rows that make keys, then those that make values */
     FILE_ROLE_COUNT,
 } file_role_t;
 
@@ -234,6 +268,12 @@ const file_config_t *file_model_config(const file_model_t *self);
 MUST_CHECK proto_status_t file_model_tensor(const file_model_t *self, file_role_t role,
                                             uint32_t layer, file_tensor_t *out);
 
+/* The tensor of one expert, with has_apart_experts: FILE_ROLE_EXPERT_GATE and _UP
+ * [expert_ffn_size, hidden_size], _DOWN [hidden_size, expert_ffn_size].  STATUS_ERR_NOT_FOUND in a
+ * layer without experts. */
+MUST_CHECK proto_status_t file_model_expert(const file_model_t *self, file_role_t role,
+                                            uint32_t layer, uint32_t expert, file_tensor_t *out);
+
 /* Bytes touched so far, of total_bytes. */
 typedef void (*file_progress_fn)(void *context, uint64_t done_bytes, uint64_t total_bytes);
 
@@ -253,7 +293,7 @@ uint64_t file_dtype_row_size_bytes(file_dtype_t dtype, uint32_t cols);
 /* Rows of FILE_ROLE_LINEAR_QKV: what goes through the convolution. */
 uint32_t file_config_linear_channels(const file_config_t *config);
 
-/* "llama", "qwen3", "gemma3", "gpt-oss", "qwen3.5". */
+/* "llama", "qwen3", "gemma3", "gpt-oss", "qwen3.5", "deepseek_v3". */
 const char *file_arch_name(file_arch_t arch);
 
 #endif

@@ -22,7 +22,9 @@ struct file_model {
     uint32_t shard_count;
     file_gguf_t gguf; /* empty for a folder */
     file_tensors_t tensors;
-    file_tensor_t *roles; /* [FILE_ROLE_FIRST_OF_LAYER + layer_count * roles of a layer] */
+    file_tensor_t *roles;   /* [FILE_ROLE_FIRST_OF_LAYER + layer_count * roles of a layer] */
+    file_tensor_t *experts; /* with has_apart_experts, else NULL: file_model_expert_slot() */
+    size_t expert_slot_count;
 };
 
 enum { FILE_ROLES_PER_LAYER = FILE_ROLE_COUNT - FILE_ROLE_FIRST_OF_LAYER };
@@ -50,6 +52,14 @@ void file_config_set_gpt_oss(file_config_t *config);
 void file_config_set_yarn(file_config_t *config, double attention_factor, double mscale,
                           double mscale_all_dim);
 
+/* Everything that a deepseek_v3 has in common; after its sizes and, for YaRN's part in the scale of
+ * the scores, with the scaling's `mscale_all_dim` (0 = none). */
+void file_config_set_deepseek(file_config_t *config, double mscale_all_dim);
+
+/* Latent attention and its router: bounds and relations. */
+MUST_CHECK proto_status_t file_config_check_deepseek(const file_config_t *config,
+                                                     file_error_t error);
+
 /* Adds a stop id unless it is there, negative, or the list is full. */
 void file_config_add_stop_id(file_config_t *config, int32_t id);
 
@@ -61,6 +71,25 @@ void file_config_set_name(file_config_t *config, const void *name, size_t size_b
 MUST_CHECK proto_status_t file_model_read_json(const file_model_t *self,
                                                const file_json_limits_t *limits, file_error_t error,
                                                json_t **out_p);
+
+typedef enum {
+    FILE_FORM_VECTOR,
+    FILE_FORM_MATRIX,
+    FILE_FORM_STACK,  /* a matrix for each expert, in one tensor */
+    FILE_FORM_EXPERT, /* a matrix of an expert, of the types of a stack */
+    FILE_FORM_TAPS,   /* [channels][1][taps] */
+} file_form_t;
+
+/* Finds a tensor by name, checks it, marks it as used and describes it as [rows, cols]. */
+MUST_CHECK proto_status_t file_model_bind(file_model_t *self, const char *name, file_form_t form,
+                                          uint32_t rows, uint32_t cols, file_error_t error,
+                                          file_tensor_t *out);
+
+/* The same for the experts that have tensors of their own. */
+MUST_CHECK proto_status_t file_model_assign_experts(file_model_t *self, file_error_t error);
+
+/* Counts the types of everything that has a role, and names them in the config. */
+void file_model_summarise_types(file_model_t *self);
 
 /* Gives every tensor its role, checks shapes against the config, counts bytes and types. */
 MUST_CHECK proto_status_t file_model_assign_roles(file_model_t *self, file_error_t error);

@@ -11,19 +11,23 @@
 
 enum { NAME_SIZE_BYTES = 96 };
 
-typedef enum {
-    VECTOR,
-    MATRIX,
-    STACK, /* a matrix for each expert */
-    TAPS,  /* [channels][1][taps] */
-} role_form_t;
+enum { /* short, for the table */
+       VECTOR = FILE_FORM_VECTOR,
+       MATRIX = FILE_FORM_MATRIX,
+       STACK = FILE_FORM_STACK,
+       TAPS = FILE_FORM_TAPS,
+};
 
 typedef struct {
     const char *gguf;
     const char *folder;
-    role_form_t form;
+    file_form_t form;
 } role_info_t;
 
+#define VECTOR FILE_FORM_VECTOR
+#define MATRIX FILE_FORM_MATRIX
+#define STACK FILE_FORM_STACK
+#define TAPS FILE_FORM_TAPS
 #define HF "model.layers.%" PRIu32 "."
 #define GG "blk.%" PRIu32 "."
 
@@ -72,13 +76,31 @@ static const role_info_t ROLES[FILE_ROLE_COUNT] = {
     [FILE_ROLE_EXPERT_DOWN] = {GG "ffn_down_exps.weight", HF "mlp.experts.down_proj", STACK},
     [FILE_ROLE_EXPERT_DOWN_BIAS] = {GG "ffn_down_exps.bias", HF "mlp.experts.down_proj_bias",
                                     MATRIX},
+    [FILE_ROLE_ROUTER_SELECT_BIAS] = {NULL, HF "mlp.gate.e_score_correction_bias", VECTOR},
+    [FILE_ROLE_SHARED_GATE] = {NULL, HF "mlp.shared_experts.gate_proj.weight", MATRIX},
+    [FILE_ROLE_SHARED_UP] = {NULL, HF "mlp.shared_experts.up_proj.weight", MATRIX},
+    [FILE_ROLE_SHARED_DOWN] = {NULL, HF "mlp.shared_experts.down_proj.weight", MATRIX},
+    [FILE_ROLE_ATTN_Q_A] = {NULL, HF "self_attn.q_a_proj.weight", MATRIX},
+    [FILE_ROLE_ATTN_Q_A_NORM] = {NULL, HF "self_attn.q_a_layernorm.weight", VECTOR},
+    [FILE_ROLE_ATTN_Q_B] = {NULL, HF "self_attn.q_b_proj.weight", MATRIX},
+    [FILE_ROLE_ATTN_KV_A] = {NULL, HF "self_attn.kv_a_proj_with_mqa.weight", MATRIX},
+    [FILE_ROLE_ATTN_KV_A_NORM] = {NULL, HF "self_attn.kv_a_layernorm.weight", VECTOR},
+    [FILE_ROLE_ATTN_KV_B] = {NULL, HF "self_attn.kv_b_proj.weight", MATRIX},
 };
+
+#undef VECTOR
+#undef MATRIX
+#undef STACK
+#undef TAPS
 
 /* Where norms stand on both sides of a block, folders call the one before it by another name. */
 static const char FFN_NORM_BETWEEN[] = HF "pre_feedforward_layernorm.weight";
 
 /* A GGUF of a gpt-oss names the norm before the experts after the block that it follows. */
 static const char FFN_NORM_AFTER[] = GG "post_attention_norm.weight";
+
+/* The router of a deepseek_v3. */
+static const char ROUTER_GATE[] = HF "mlp.gate.weight";
 
 #undef HF
 #undef GG
@@ -104,6 +126,8 @@ role_name(const file_model_t *self, file_role_t role, uint32_t layer, char out[N
     } else if (role == FILE_ROLE_FFN_NORM && self->is_gguf &&
                self->config.arch == FILE_ARCH_GPT_OSS) {
         pattern = FFN_NORM_AFTER;
+    } else if (role == FILE_ROLE_ROUTER && self->config.arch == FILE_ARCH_DEEPSEEK_V3) {
+        pattern = ROUTER_GATE;
     }
     if (pattern == NULL) {
         return false;
@@ -118,8 +142,8 @@ role_name(const file_model_t *self, file_role_t role, uint32_t layer, char out[N
         (void)snprintf(out, NAME_SIZE_BYTES, "%s%s", within, pattern);
     } else {
         const char *rest = number + 1 + strlen(PRIu32);
-        (void)snprintf(out, NAME_SIZE_BYTES, "%s%.*s%" PRIu32 "%s", within,
-                       (int)(number - pattern), pattern, layer, rest);
+        (void)snprintf(out, NAME_SIZE_BYTES, "%s%.*s%" PRIu32 "%s", within, (int)(number - pattern),
+                       pattern, layer, rest);
     }
     return true;
 }
@@ -129,13 +153,17 @@ static shape_t
 expert_shape(const file_config_t *config, file_role_t role)
 {
     uint32_t hidden = config->hidden_size;
-    uint32_t ffn = config->ffn_size;
+    uint32_t ffn = config->expert_ffn_size;
     uint32_t count = config->expert_count;
     bool is_fused = config->has_fused_experts;
     if (role == FILE_ROLE_ROUTER) {
         return (shape_t){count, hidden};
-    } else if (role == FILE_ROLE_ROUTER_BIAS) {
+    } else if (role == FILE_ROLE_ROUTER_BIAS || role == FILE_ROLE_ROUTER_SELECT_BIAS) {
         return (shape_t){1, count};
+    } else if (role == FILE_ROLE_SHARED_GATE || role == FILE_ROLE_SHARED_UP) {
+        return (shape_t){config->shared_ffn_size, hidden};
+    } else if (role == FILE_ROLE_SHARED_DOWN) {
+        return (shape_t){hidden, config->shared_ffn_size};
     } else if (role == FILE_ROLE_EXPERT_GATE_UP) {
         return (shape_t){count * hidden, 2 * ffn};
     } else if (role == FILE_ROLE_EXPERT_GATE_UP_BIAS) {
@@ -175,6 +203,27 @@ linear_shape(const file_config_t *config, file_role_t role)
     return (shape_t){hidden, heads * config->linear_value_head_dim};
 }
 
+/* Of latent attention. */
+static shape_t
+latent_shape(const file_config_t *config, file_role_t role)
+{
+    uint32_t heads = config->head_count;
+    if (role == FILE_ROLE_ATTN_Q_A) {
+        return (shape_t){config->q_latent_dim, config->hidden_size};
+    } else if (role == FILE_ROLE_ATTN_Q_A_NORM) {
+        return (shape_t){1, config->q_latent_dim};
+    } else if (role == FILE_ROLE_ATTN_Q_B) {
+        return (shape_t){heads * config->head_dim, config->q_latent_dim};
+    } else if (role == FILE_ROLE_ATTN_KV_A) {
+        return (shape_t){config->latent_dim + config->rope_dim, config->hidden_size};
+    } else if (role == FILE_ROLE_ATTN_KV_A_NORM) {
+        return (shape_t){1, config->latent_dim};
+    }
+    require(role == FILE_ROLE_ATTN_KV_B);
+    return (shape_t){heads * (config->nope_dim + config->v_head_dim), config->latent_dim};
+}
+
+/* Long because it names every role. */
 static shape_t
 role_shape(const file_config_t *config, file_role_t role)
 {
@@ -193,7 +242,8 @@ role_shape(const file_config_t *config, file_role_t role)
     case FILE_ROLE_ATTN_V:
         return (shape_t){kv_size, hidden};
     case FILE_ROLE_ATTN_O:
-        return (shape_t){hidden, q_size};
+        return (shape_t){hidden,
+                         config->latent_dim > 0 ? config->head_count * config->v_head_dim : q_size};
     case FILE_ROLE_ATTN_Q_NORM:
     case FILE_ROLE_ATTN_K_NORM:
         return (shape_t){1, config->head_dim};
@@ -226,7 +276,18 @@ role_shape(const file_config_t *config, file_role_t role)
     case FILE_ROLE_EXPERT_UP_BIAS:
     case FILE_ROLE_EXPERT_DOWN:
     case FILE_ROLE_EXPERT_DOWN_BIAS:
+    case FILE_ROLE_ROUTER_SELECT_BIAS:
+    case FILE_ROLE_SHARED_GATE:
+    case FILE_ROLE_SHARED_UP:
+    case FILE_ROLE_SHARED_DOWN:
         return expert_shape(config, role);
+    case FILE_ROLE_ATTN_Q_A:
+    case FILE_ROLE_ATTN_Q_A_NORM:
+    case FILE_ROLE_ATTN_Q_B:
+    case FILE_ROLE_ATTN_KV_A:
+    case FILE_ROLE_ATTN_KV_A_NORM:
+    case FILE_ROLE_ATTN_KV_B:
+        return latent_shape(config, role);
     case FILE_ROLE_LINEAR_QKV:
     case FILE_ROLE_LINEAR_Z:
     case FILE_ROLE_LINEAR_A:
@@ -244,12 +305,42 @@ role_shape(const file_config_t *config, file_role_t role)
     return (shape_t){0, 0};
 }
 
-/* `layer` counts only for roles of a layer. */
+/* Of a layer with experts. */
+static bool
+expert_is_wanted(const file_config_t *config, file_role_t role)
+{
+    switch ((unsigned)role) {
+    case FILE_ROLE_ROUTER_BIAS:
+    case FILE_ROLE_EXPERT_DOWN_BIAS:
+        return !config->has_sigmoid_router;
+    case FILE_ROLE_ROUTER_SELECT_BIAS:
+        return config->has_sigmoid_router;
+    case FILE_ROLE_SHARED_GATE:
+    case FILE_ROLE_SHARED_UP:
+    case FILE_ROLE_SHARED_DOWN:
+        return config->shared_ffn_size > 0;
+    case FILE_ROLE_EXPERT_DOWN:
+        return !config->has_apart_experts;
+    case FILE_ROLE_EXPERT_GATE_UP:
+    case FILE_ROLE_EXPERT_GATE_UP_BIAS:
+        return config->has_fused_experts;
+    case FILE_ROLE_EXPERT_GATE:
+    case FILE_ROLE_EXPERT_GATE_BIAS:
+    case FILE_ROLE_EXPERT_UP:
+    case FILE_ROLE_EXPERT_UP_BIAS:
+        return !config->has_fused_experts && !config->has_apart_experts;
+    default:
+        return true;
+    }
+}
+
+/* `layer` counts only for roles of a layer.  Long because it names every role. */
 static bool
 role_is_wanted(const file_config_t *config, file_role_t role, uint32_t layer)
 {
     bool is_linear =
         role >= FILE_ROLE_FIRST_OF_LAYER && config->layer_kinds[layer] == FILE_LAYER_LINEAR;
+    bool is_latent = config->latent_dim > 0;
     switch (role) {
     case FILE_ROLE_OUTPUT:
         return !config->tied_embeddings;
@@ -259,8 +350,10 @@ role_is_wanted(const file_config_t *config, file_role_t role, uint32_t layer)
     case FILE_ROLE_ATTN_K_NORM:
         return config->has_qk_norm && !is_linear;
     case FILE_ROLE_ATTN_Q:
+        return !is_linear && !(is_latent && config->q_latent_dim > 0);
     case FILE_ROLE_ATTN_K:
     case FILE_ROLE_ATTN_V:
+        return !is_linear && !is_latent;
     case FILE_ROLE_ATTN_O:
         return !is_linear;
     case FILE_ROLE_ATTN_Q_BIAS:
@@ -277,20 +370,30 @@ role_is_wanted(const file_config_t *config, file_role_t role, uint32_t layer)
     case FILE_ROLE_FFN_GATE:
     case FILE_ROLE_FFN_UP:
     case FILE_ROLE_FFN_DOWN:
-        return config->expert_count == 0;
+        return !file_config_has_experts(config, layer);
     case FILE_ROLE_ROUTER:
     case FILE_ROLE_ROUTER_BIAS:
     case FILE_ROLE_EXPERT_DOWN:
     case FILE_ROLE_EXPERT_DOWN_BIAS:
-        return config->expert_count > 0;
     case FILE_ROLE_EXPERT_GATE_UP:
     case FILE_ROLE_EXPERT_GATE_UP_BIAS:
-        return config->expert_count > 0 && config->has_fused_experts;
     case FILE_ROLE_EXPERT_GATE:
     case FILE_ROLE_EXPERT_GATE_BIAS:
     case FILE_ROLE_EXPERT_UP:
     case FILE_ROLE_EXPERT_UP_BIAS:
-        return config->expert_count > 0 && !config->has_fused_experts;
+    case FILE_ROLE_ROUTER_SELECT_BIAS:
+    case FILE_ROLE_SHARED_GATE:
+    case FILE_ROLE_SHARED_UP:
+    case FILE_ROLE_SHARED_DOWN:
+        return file_config_has_experts(config, layer) && expert_is_wanted(config, role);
+    case FILE_ROLE_ATTN_Q_A:
+    case FILE_ROLE_ATTN_Q_A_NORM:
+    case FILE_ROLE_ATTN_Q_B:
+        return is_latent && config->q_latent_dim > 0;
+    case FILE_ROLE_ATTN_KV_A:
+    case FILE_ROLE_ATTN_KV_A_NORM:
+    case FILE_ROLE_ATTN_KV_B:
+        return is_latent;
     case FILE_ROLE_LINEAR_QKV:
     case FILE_ROLE_LINEAR_Z:
     case FILE_ROLE_LINEAR_A:
@@ -322,112 +425,40 @@ role_slot(const file_model_t *self, file_role_t role, uint32_t layer)
 }
 
 static proto_status_t
-check_shape(const file_stored_t *stored, const char *name, const role_info_t *info, shape_t shape,
-            uint32_t expert_count, file_error_t error)
-{
-    uint64_t wanted[FILE_TENSOR_RANK_MAX] = {shape.cols};
-    uint32_t rank = 1;
-    if (info->form == STACK) {
-        rank = 3;
-        wanted[0] = expert_count;
-        wanted[1] = shape.rows / expert_count;
-        wanted[2] = shape.cols;
-    } else if (info->form == TAPS) {
-        rank = 3;
-        wanted[0] = shape.rows;
-        wanted[1] = 1;
-        wanted[2] = shape.cols;
-    } else if (info->form == MATRIX) {
-        rank = 2;
-        wanted[0] = shape.rows;
-        wanted[1] = shape.cols;
-    }
-    if (stored->rank == rank && memcmp(stored->shape, wanted, rank * sizeof *wanted) == 0) {
-        return STATUS_OK;
-    }
-    char needed[96];
-    size_t used = 0;
-    for (uint32_t i = 0; i < rank; i++) {
-        used += (size_t)snprintf(needed + used, sizeof needed - used, "%s%" PRIu64,
-                                 i > 0 ? ", " : "", wanted[i]);
-    }
-    char found[96];
-    size_t at = 0;
-    found[0] = '\0';
-    for (uint32_t i = 0; i < stored->rank; i++) {
-        at += (size_t)snprintf(found + at, sizeof found - at, "%s%" PRIu64, i > 0 ? ", " : "",
-                               stored->shape[i]);
-    }
-    return file_error_set(error, STATUS_ERR_MALFORMED,
-                          "tensor '%s': the config needs shape [%s], the file has [%s]", name,
-                          needed, found);
-}
-
-static proto_status_t
-check_type(const file_stored_t *stored, const char *name, const role_info_t *info,
-           file_error_t error)
-{
-    if (!stored->is_known) {
-        return file_error_set(
-            error, STATUS_ERR_UNSUPPORTED,
-            "tensor '%s': its type is not supported; supported are F32, F16, BF16", name);
-    }
-    uint32_t block_length = file_dtype_block_length(stored->dtype);
-    if (info->form == STACK ? block_length > 1 && stored->dtype != FILE_DTYPE_MXFP4
-                            : stored->dtype == FILE_DTYPE_MXFP4) {
-        return file_error_set(
-            error, STATUS_ERR_UNSUPPORTED,
-            "tensor '%s': type %s is not supported here; MXFP4 is for experts, and "
-            "experts are MXFP4, F32, F16 or BF16",
-            name, file_dtype_name(stored->dtype));
-    }
-    if ((info->form == VECTOR || info->form == TAPS) && block_length > 1) {
-        return file_error_set(error, STATUS_ERR_UNSUPPORTED,
-                              "tensor '%s': type %s is not supported for a vector", name,
-                              file_dtype_name(stored->dtype));
-    }
-    uintptr_t element = (uintptr_t)file_dtype_row_size_bytes(stored->dtype, block_length);
-    uintptr_t alignment = block_length > 1 ? 2 : element;
-    if ((uintptr_t)stored->data % alignment != 0) {
-        return file_error_set(error, STATUS_ERR_UNSUPPORTED,
-                              "tensor '%s': its bytes are not aligned to %s", name,
-                              file_dtype_name(stored->dtype));
-    }
-    return STATUS_OK;
-}
-
-static proto_status_t
 assign_role(file_model_t *self, file_role_t role, uint32_t layer, file_error_t error)
 {
     char name[NAME_SIZE_BYTES];
     if (!role_is_wanted(&self->config, role, layer) || !role_name(self, role, layer, name)) {
         return STATUS_OK;
     }
-    file_stored_t *stored = file_tensors_find(&self->tensors, name);
-    if (stored == NULL) {
-        return file_error_set(error, STATUS_ERR_MALFORMED, "tensor '%s' is missing", name);
-    }
-    const role_info_t *info = &ROLES[role];
     shape_t shape = role_shape(&self->config, role);
+    file_tensor_t *slot = role_slot(self, role, layer);
     proto_status_t status =
-        check_shape(stored, name, info, shape, self->config.expert_count, error);
-    if (status == STATUS_OK) {
-        status = check_type(stored, name, info, error);
-    }
-    if (status != STATUS_OK) {
-        return status;
-    }
-    if (role == FILE_ROLE_ROPE_FREQS && stored->dtype != FILE_DTYPE_F32) {
+        file_model_bind(self, name, ROLES[role].form, shape.rows, shape.cols, error, slot);
+    if (status == STATUS_OK && role == FILE_ROLE_ROPE_FREQS && slot->dtype != FILE_DTYPE_F32) {
         return file_error_set(error, STATUS_ERR_UNSUPPORTED, "tensor '%s': must be F32", name);
     }
-    stored->is_used = true;
-    self->config.weight_size_bytes += stored->size_bytes;
-    *role_slot(self, role, layer) = (file_tensor_t){.dtype = stored->dtype,
-                                                    .rows = shape.rows,
-                                                    .cols = shape.cols,
-                                                    .data = stored->data,
-                                                    .size_bytes = stored->size_bytes};
-    return STATUS_OK;
+    return status;
+}
+
+/* Layers behind the last one serve for drafting alone. */
+static bool
+is_ignored_layer(const file_config_t *config, file_view_t name)
+{
+    static const char PREFIX[] = "model.layers.";
+    size_t at = sizeof PREFIX - 1;
+    if (name.size_bytes <= at || memcmp(name.bytes, PREFIX, at) != 0) {
+        return false;
+    }
+    uint32_t layer = 0;
+    for (; at < name.size_bytes && name.bytes[at] >= '0' && name.bytes[at] <= '9'; at++) {
+        if (layer > FILE_LAYER_COUNT_MAX) {
+            return false;
+        }
+        layer = 10 * layer + (uint32_t)(name.bytes[at] - '0');
+    }
+    return layer >= config->layer_count &&
+           layer - config->layer_count < config->ignored_layer_count;
 }
 
 static bool
@@ -439,7 +470,7 @@ is_not_run(const file_model_t *self, file_view_t name)
             return true;
         }
     }
-    return false;
+    return is_ignored_layer(&self->config, name);
 }
 
 /* A tensor without a role would be left out of the computation in silence. */
@@ -508,44 +539,6 @@ check_ids(const file_config_t *config, file_error_t error)
     return STATUS_OK;
 }
 
-/* "Q4_1 (210), F32 (61)", the commonest first; and the type of most bytes in the layers. */
-static void
-summarise_types(file_model_t *self)
-{
-    uint32_t counts[FILE_DTYPE_COUNT] = {0};
-    uint64_t layer_sizes[FILE_DTYPE_COUNT] = {0};
-    size_t slot_count =
-        FILE_ROLE_FIRST_OF_LAYER + (size_t)self->config.layer_count * FILE_ROLES_PER_LAYER;
-    for (size_t i = 0; i < slot_count; i++) {
-        const file_tensor_t *tensor = &self->roles[i];
-        bool is_alias = i == FILE_ROLE_OUTPUT && self->config.tied_embeddings;
-        if (tensor->data == NULL || is_alias) {
-            continue;
-        }
-        counts[tensor->dtype]++;
-        layer_sizes[tensor->dtype] += i >= FILE_ROLE_FIRST_OF_LAYER ? tensor->size_bytes : 0;
-    }
-    size_t at = 0;
-    for (uint32_t done = 0; done < FILE_DTYPE_COUNT; done++) {
-        uint32_t best = 0;
-        for (uint32_t i = 1; i < FILE_DTYPE_COUNT; i++) {
-            best = counts[i] > counts[best] ? i : best;
-            if (layer_sizes[i] > layer_sizes[self->config.linear_dtype]) {
-                self->config.linear_dtype = (file_dtype_t)i;
-            }
-        }
-        char part[32];
-        int size_bytes = snprintf(part, sizeof part, "%s%s (%" PRIu32 ")", at > 0 ? ", " : "",
-                                  file_dtype_name((file_dtype_t)best), counts[best]);
-        if (counts[best] == 0 || at + (size_t)size_bytes >= sizeof self->config.dtype_summary) {
-            break;
-        }
-        memcpy(self->config.dtype_summary + at, part, (size_t)size_bytes + 1);
-        at += (size_t)size_bytes;
-        counts[best] = 0;
-    }
-}
-
 proto_status_t
 file_model_assign_roles(file_model_t *self, file_error_t error)
 {
@@ -573,6 +566,9 @@ file_model_assign_roles(file_model_t *self, file_error_t error)
         }
     }
     if (status == STATUS_OK) {
+        status = file_model_assign_experts(self, error);
+    }
+    if (status == STATUS_OK) {
         status = check_all_used(self, error);
     }
     if (status != STATUS_OK) {
@@ -581,7 +577,7 @@ file_model_assign_roles(file_model_t *self, file_error_t error)
     if (config->tied_embeddings) {
         self->roles[FILE_ROLE_OUTPUT] = self->roles[FILE_ROLE_TOKEN_EMBED];
     }
-    summarise_types(self);
+    file_model_summarise_types(self);
     return STATUS_OK;
 }
 

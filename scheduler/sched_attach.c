@@ -28,9 +28,10 @@ set_group(sched_core_t *self, const proto_executor_info_t *info, uint32_t g, pro
     group->granularity = info->group_granularities.data[g];
     group->window = info->group_windows.data[g];
     group->packing = info->group_packings.data[g];
-    if (group->kind > 1) {
+    if (group->kind > SCHED_GROUP_STATE) {
         return refuse_info(error, STATUS_ERR_UNSUPPORTED,
-                           "cache group %u is of kind %u; full (0) and sliding (1) are supported",
+                           "cache group %u is of kind %u; full (0), sliding (1) and state (2) are "
+                           "supported",
                            g, group->kind);
     }
     if (group->granularity == 0 || self->page_tokens % group->granularity != 0) {
@@ -48,12 +49,24 @@ set_group(sched_core_t *self, const proto_executor_info_t *info, uint32_t g, pro
                            "cache group %u: %llu blocks, the limit is %d", g,
                            (unsigned long long)blocks, PROTO_BLOCKS_MAX);
     }
-    if (group->kind == 1 && group->window == 0) {
+    if (group->kind == SCHED_GROUP_SLIDING && group->window == 0) {
         return refuse_info(error, STATUS_ERR_CONFIG, "cache group %u: a window of 0 tokens", g);
     }
-    self->has_sliding = self->has_sliding || group->kind == 1;
+    if (group->kind == SCHED_GROUP_STATE && self->step_tokens_max < self->page_tokens) {
+        return refuse_info(error, STATUS_ERR_CONFIG,
+                           "cache group %u holds states, which are kept after whole pages: a step "
+                           "of %u tokens must hold a page of %u",
+                           g, self->step_tokens_max, self->page_tokens);
+    }
+    if (group->kind == SCHED_GROUP_STATE) {
+        group->window = SCHED_STATE_WINDOW;
+    }
+    self->has_full = self->has_full || group->kind == SCHED_GROUP_FULL;
+    self->has_windows = self->has_windows || group->kind != SCHED_GROUP_FULL;
+    self->has_state = self->has_state || group->kind == SCHED_GROUP_STATE;
     group->page_blocks = self->page_tokens / group->granularity;
-    group->columns_max = sched_divide_up(self->model_len_max, group->granularity);
+    /* The last row of a wide executor may reach beyond the longest request. */
+    group->columns_max = sched_divide_up(self->model_len_max + self->width - 1, group->granularity);
     group->column_offset = self->table_stride;
     self->table_stride += group->columns_max;
     return STATUS_OK;
@@ -79,7 +92,9 @@ set_limits(sched_core_t *self, const proto_executor_info_t *info, proto_error_t 
     self->parent_count = info->parent_count;
     self->group_count = info->group_kinds.count;
     self->table_stride = 0;
-    self->has_sliding = false;
+    self->has_windows = false;
+    self->has_full = false;
+    self->has_state = false;
     if (self->slot_count == 0 || self->step_tokens_max == 0 || self->width == 0 ||
         self->page_tokens == 0 || self->model_len_max < 2 || self->parent_count < 2) {
         return refuse_info(error, STATUS_ERR_CONFIG,

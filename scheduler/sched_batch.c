@@ -71,23 +71,24 @@ add_chunk(sched_core_t *self, uint32_t slot, bool *incomplete)
     sched_builder_t *plan = &self->plan;
     sched_slot_t *row = &self->slots[slot];
     const sched_span_t *span = &self->spans[slot];
-    uint32_t length = span->prefill_end - row->planned;
     uint32_t budget = self->step_tokens_max - plan->token_count;
 #if ONEPATH_MUTANT == 9
     budget -= budget > 1 ? 1 : 0;
 #endif
-    length = length < budget ? length : budget;
-    /* Only groups that slide grow here; when they are short, a smaller chunk may do. */
-    while (length > 0 && row->planned + length > row->covered &&
-           sched_grow(self, slot, row->planned + length) != STATUS_OK) {
+    uint32_t end = sched_chunk_end(self, span, row->planned, budget);
+    /* Only groups with a window grow here; when they are short, a smaller chunk may do. */
+    while (end > row->planned && end > row->covered &&
+           sched_grow_chunk(self, slot, end) != STATUS_OK) {
         self->growth_failed = true;
-        length /= 2;
+        end = sched_chunk_end(self, span, row->planned, (end - row->planned) / 2);
     }
-    if (length == 0) {
+    if (end <= row->planned) {
         *incomplete = true;
         return false;
     }
-    bool last = row->planned + length == span->prefill_end;
+    uint32_t length = end - row->planned;
+    bool last = end == span->prefill_end;
+    bool stops = end == span->body_end || end == span->promote_at; /* by itself, for a state */
     uint32_t at = plan->extend_count++;
     plan->extend_slots[at] = slot;
     plan->extend_begins[at] = row->planned;
@@ -109,7 +110,7 @@ add_chunk(sched_core_t *self, uint32_t slot, bool *incomplete)
     } else if (!listed) {
         sched_list_add(self, &self->prefilling, slot);
     }
-    *incomplete = !last;
+    *incomplete = !last && !stops;
     return true;
 }
 
@@ -147,7 +148,7 @@ add_retracted(sched_core_t *self, bool *incomplete)
     while (self->retracted.count > 0 && !*incomplete && has_budget(self)) {
         uint32_t slot = self->retracted.items[0];
         if (sched_admit(self, self->slots[slot].entry, slot) != STATUS_OK) {
-            return false;
+            return false; /* or this plan has no tokens left for it */
         }
         sched_list_remove(self, &self->retracted, slot);
         bool added = add_chunk(self, slot, incomplete);
@@ -176,7 +177,11 @@ add_waiting(sched_core_t *self, uint64_t now_ns)
             break;
         }
         uint32_t slot = self->free_slots.items[self->free_slots.count - 1];
-        if (sched_admit(self, index, slot) != STATUS_OK) {
+        proto_status_t status = sched_admit(self, index, slot);
+        if (status == STATUS_AGAIN) {
+            break; /* it is its turn, in the next plan */
+        }
+        if (status != STATUS_OK) {
             if (entry->passed_count >= self->options.skip_count_max) {
                 break; /* it has waited its share: nothing passes it any more */
             }
@@ -221,19 +226,16 @@ add_extends(sched_core_t *self, uint64_t now_ns)
 static void
 add_rows(sched_core_t *self, uint64_t now_ns)
 {
-    uint32_t most = self->step_tokens_max;
     bool prefills = self->prefilling.count + self->retracted.count + self->waiting.count > 0;
-    if (self->options.separate_batches) {
+    if (self->options.separate_batches || (prefills && sched_prefill_turn(self))) {
         add_extends(self, now_ns);
         if (self->plan.extend_count == 0) {
-            add_decodes(self, most);
+            add_decodes(self, self->step_tokens_max);
         }
         return;
     }
     /* Decoding goes first for latency, but leaves a share so that prefills never starve. */
-    uint32_t share = most >= 4 ? most / 4 : 1;
-    uint32_t decode_most = prefills && most - share >= self->width ? most - share : most;
-    add_decodes(self, decode_most);
+    add_decodes(self, sched_decode_share(self, prefills));
     add_extends(self, now_ns);
 }
 

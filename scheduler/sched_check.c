@@ -11,6 +11,9 @@ audit_column(sched_core_t *self, uint32_t slot, uint32_t g, uint32_t column, sch
     const sched_group_t *group = &self->groups[g];
     uint32_t child = sched_table(self, slot, g)[column];
     uint64_t end = (uint64_t)(column + 1) * group->granularity;
+    if (child == 0 && group->kind == SCHED_GROUP_STATE) {
+        return; /* between two ends of chunks */
+    }
     if (!sched_holds(audit, child != 0 && child <= sched_pool_capacity(self->pool, g))) {
         return;
     }
@@ -20,6 +23,40 @@ audit_column(sched_core_t *self, uint32_t slot, uint32_t g, uint32_t column, sch
     if (end > self->slots[slot].computed ||
         column / group->page_blocks >= self->spans[slot].page_published) {
         sched_holds(audit, sched_pool_state(self->pool, block) == SCHED_BLOCK_OWNED);
+    }
+}
+
+/* The state before the next row is there, and so is each column that a planned row may leave one
+ * in; more than the window and what the steps in flight need is not held. */
+static void
+audit_states(const sched_core_t *self, uint32_t slot, uint32_t g, sched_audit_t *audit)
+{
+    const sched_slot_t *row = &self->slots[slot];
+    const sched_group_t *group = &self->groups[g];
+    const sched_extent_t *extent = sched_extent(self, slot, g);
+    const uint32_t *table = sched_table(self, slot, g);
+    uint32_t held = 0;
+    for (uint32_t c = extent->expired_count; c < extent->column_count; c++) {
+        held += table[c] != 0 ? 1 : 0;
+    }
+    sched_holds(audit, held <= sched_columns_needed(self, g, self->spans[slot].cover_max));
+    uint32_t planned = row->planned < row->covered ? row->planned : row->covered;
+    if (row->state == SCHED_STATE_RETRACTED || row->computed == 0 || planned < row->computed) {
+        return;
+    }
+    uint32_t before = (row->computed - 1) / group->granularity;
+    sched_holds(audit, before < extent->column_count && table[before] != 0);
+    if (planned == row->computed) {
+        return;
+    }
+    /* Decoding rows may end in any of their columns, chunks only where they end. */
+    uint32_t end = (planned - 1) / group->granularity;
+    uint32_t begin =
+        row->state == SCHED_STATE_DECODING && row->computed >= self->spans[slot].prefill_end
+            ? row->computed / group->granularity
+            : end;
+    for (uint32_t c = begin; c <= end; c++) {
+        sched_holds(audit, c < extent->column_count && table[c] != 0);
     }
 }
 
@@ -37,12 +74,15 @@ audit_table(sched_core_t *self, uint32_t slot, sched_audit_t *audit)
             continue;
         }
         sched_holds(audit, row->entry != SCHED_NONE || extent->column_count == 0);
-        sched_holds(audit, group->kind == 1 || extent->expired_count == 0);
+        sched_holds(audit, group->kind != SCHED_GROUP_FULL || extent->expired_count == 0);
         for (uint32_t c = extent->expired_count; c < extent->column_count; c++) {
             audit_column(self, slot, g, c, audit);
         }
         if (row->entry != SCHED_NONE) {
             sched_holds(audit, (uint64_t)extent->column_count * group->granularity >= row->covered);
+        }
+        if (row->entry != SCHED_NONE && group->kind == SCHED_GROUP_STATE) {
+            audit_states(self, slot, g, audit);
         }
     }
 }
@@ -102,12 +142,16 @@ audit_slot(const sched_core_t *self, uint32_t slot, sched_audit_t *audit)
     sched_holds(audit, row->generated < row->generation_max);
     sched_holds(audit,
                 self->width > 1 || row->generated + row->samples_in_flight <= row->generation_max);
-    sched_holds(audit, row->computed <= row->planned && row->planned <= row->covered);
+    /* Rows of a wide executor end with the longest request, wherever they were planned to end. */
+    bool is_covered = row->planned <= row->covered || span->cover_max <= row->covered;
+    sched_holds(audit, row->computed <= row->planned && is_covered);
     sched_holds(audit, row->rows_in_flight <= self->step_count_max);
     sched_holds(audit, span->page_published <= span->page_known);
     sched_holds(audit, span->page_known <= self->pages_max);
     sched_holds(audit, span->prefill_end <= self->model_len_max);
-    sched_holds(audit, span->cover_max <= self->model_len_max);
+    sched_holds(audit, span->cover_max < self->model_len_max + self->width);
+    sched_holds(audit,
+                span->body_end <= span->prefill_end && span->promote_at <= span->prefill_end);
     if ((row->flags & SLOT_RETRACT) != 0) {
         sched_holds(audit, row->rows_in_flight > 0 && row->place == SCHED_NONE);
     } else {

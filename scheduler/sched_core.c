@@ -157,7 +157,9 @@ sched_cover_max(const sched_core_t *self, uint32_t prompt_length, uint32_t gener
     if (self->width > 1) {
         tokens += (uint64_t)self->width * self->step_count_max;
     }
-    return tokens < self->model_len_max ? (uint32_t)tokens : self->model_len_max;
+    /* The last row of a wide executor may reach beyond the longest request. */
+    uint32_t most = self->model_len_max + self->width - 1;
+    return tokens < most ? (uint32_t)tokens : most;
 }
 
 uint32_t
@@ -165,7 +167,15 @@ sched_columns_needed(const sched_core_t *self, uint32_t g, uint32_t token_count)
 {
     const sched_group_t *group = &self->groups[g];
     uint64_t columns = sched_divide_up(token_count, group->granularity);
-    if (group->kind == 1) {
+    if (group->kind == SCHED_GROUP_STATE) {
+        /* The state that the oldest row reads, the ends of chunks in flight, and what the steps in
+         * flight reach from the last token on, cut anywhere. */
+        uint64_t reach = (uint64_t)self->step_count_max * self->width;
+        uint64_t most =
+            2 + self->step_count_max + (reach + group->granularity - 1) / group->granularity;
+        columns = columns < most ? columns : most;
+    }
+    if (group->kind == SCHED_GROUP_SLIDING) {
         /* The window, what the steps in flight add before it moves, and a column cut by its end. */
         uint64_t live = (uint64_t)group->window +
                         (uint64_t)self->step_count_max * (self->step_tokens_max + self->width);
@@ -180,8 +190,10 @@ sched_parents_needed(const sched_core_t *self, uint32_t token_count)
 {
     uint64_t parents = 0;
     for (uint32_t g = 0; g < self->group_count; g++) {
-        parents +=
-            sched_divide_up(sched_columns_needed(self, g, token_count), self->groups[g].packing);
+        uint32_t columns = sched_columns_needed(self, g, token_count);
+        /* Each of the few states may lie beside published ones, which keep its parent filled. */
+        uint32_t packing = self->groups[g].kind == SCHED_GROUP_STATE ? 1 : self->groups[g].packing;
+        parents += sched_divide_up(columns, packing);
     }
     return parents;
 }

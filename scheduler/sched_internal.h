@@ -3,7 +3,8 @@
  *   sched_core.c     making, submit, the ends of requests, figures
  *   sched_attach.c   what depends on the executor
  *   sched_batch.c    NextPlan: which rows, and the columns of the plan
- *   sched_admit.c    blocks of a request: lookup, admission, growth
+ *   sched_admit.c    blocks of a request: lookup, admission    sched_grow.c    growth, patches
+ *   sched_chunk.c    where a prompt is cut
  *   sched_retract.c  blocks given back, victims
  *   sched_pages.c    publication, windows
  *   sched_advance.c  what results, refusals and the time change
@@ -34,6 +35,8 @@
  *   3  an actor accepts what an old epoch says                       actors/base
  *   4  a plan is applied by half: a refused one leaves its patches,
  *      a good one releases half of its slots                         actors/executor
+ *   5  a state checkpoint is published that a wide row went past     sched_pages.c
+ *   6  a state column is given back one token too early               sched_pages.c
  *   9  a prompt that does not fit a step is cut one token early      sched_batch.c
  *      (for `log replay` and `log bisect`: valid plans, but not the recorded ones) */
 
@@ -112,6 +115,9 @@ _Static_assert(sizeof(sched_slot_t) == 64, "a slot is one cache line");
 typedef struct {
     uint32_t prompt_length;
     uint32_t prefill_end;    /* tokens to prefill in all */
+    uint32_t body_end;       /* with a state group: a chunk ends here, so that the state after the
+                                last page is published; else prefill_end */
+    uint32_t promote_at;     /* the same behind pages that full groups have and states lack; 0 */
     uint32_t page_known;     /* pages whose hash is known */
     uint32_t page_published; /* pages published or found, from the first */
     uint32_t cover_max;      /* tokens that it can ever need blocks for */
@@ -124,8 +130,30 @@ typedef struct {
     uint32_t executor_count; /* columns that the executor's table has */
 } sched_extent_t;
 
+/* The numbers of EXECUTOR_INFO.group_kinds. */
+typedef enum {
+    SCHED_GROUP_FULL = 0,
+    SCHED_GROUP_SLIDING = 1,
+    SCHED_GROUP_STATE = 2, /* a block is a checkpoint: the state after the last token in it */
+} sched_group_kind_t;
+
+enum { SCHED_STATE_WINDOW = 2 }; /* tokens: a row reads the state before it, and no other */
+
+/* Columns [begin, end) of a table. */
 typedef struct {
-    uint32_t kind; /* 0 full, 1 sliding */
+    uint32_t begin;
+    uint32_t end;
+} sched_run_t;
+
+/* A chunk of a prefill, as state groups see it. */
+typedef struct {
+    uint32_t end;         /* its last token + 1 */
+    uint32_t total;       /* of the whole prefill */
+    uint32_t reserve_end; /* columns from that of the prefill's end to here come along; 0 = none */
+} sched_chunk_t;
+
+typedef struct {
+    uint32_t kind; /* sched_group_kind_t */
     uint32_t granularity;
     uint32_t window;
     uint32_t packing;
@@ -221,7 +249,9 @@ struct sched_core {
     uint32_t group_count;
     uint32_t table_stride; /* columns of all groups */
     uint32_t parent_count;
-    bool has_sliding;
+    bool has_windows; /* groups that are not full */
+    bool has_full;
+    bool has_state;
     sched_group_t groups[PROTO_GROUPS_MAX];
     sched_pool_t *pool;
     sched_slot_t *slots;     /* [slot_count + 1] */
@@ -319,7 +349,7 @@ sched_block(const sched_core_t *self, uint32_t group, uint32_t child)
 static inline uint32_t
 sched_first_column(const sched_group_t *group, uint32_t tokens)
 {
-    if (group->kind == 0 || tokens < group->window) {
+    if (group->kind == SCHED_GROUP_FULL || tokens < group->window) {
         return 0;
     }
     return (tokens - group->window + 1) / group->granularity;
@@ -351,15 +381,49 @@ void sched_list_remove(sched_core_t *self, sched_list_t *list, uint32_t slot);
 void sched_list_swap_remove(sched_core_t *self, sched_list_t *list, uint32_t slot);
 void sched_leave_queue(sched_core_t *self, uint32_t entry);
 
+/* sched_chunk.c */
+/* Where the chunk that begins at `begin` ends if it may have `budget` tokens; 0: nowhere, the step
+ * has no room for it.  With a state group it ends on a multiple of the page, or with the prefill.
+ */
+uint32_t sched_chunk_end(const sched_core_t *self, const sched_span_t *span, uint32_t begin,
+                         uint32_t budget);
+/* Tokens of a step that decoding rows may have, beside prefills or not. */
+uint32_t sched_decode_share(const sched_core_t *self, bool prefills);
+/* True if a step holds no page beside a decoding row, and this one is for prefills. */
+bool sched_prefill_turn(const sched_core_t *self);
+
 /* sched_admit.c */
+/* Gives a request (queued, or retracted in `slot`) its blocks.  STATUS_FULL: *needed and *available
+ * tell why, nothing changed.  STATUS_AGAIN: this plan has no tokens left for it. */
+proto_status_t sched_admit(sched_core_t *self, uint32_t entry, uint32_t slot);
+
+/* sched_grow.c */
 /* What its columns say. */
 void sched_set_covered(sched_core_t *self, uint32_t slot);
-/* Gives a request (queued, or retracted in `slot`) its blocks.  STATUS_FULL: *needed and *available
- * tell why, nothing changed. */
-proto_status_t sched_admit(sched_core_t *self, uint32_t entry, uint32_t slot);
+/* Tokens to have blocks for when `total` tokens are prefilled: what the steps that may be in flight
+ * then can add. */
+uint32_t sched_horizon(const sched_core_t *self, uint32_t prompt_length, uint32_t generation_max,
+                       uint32_t total);
+/* The chunk of a prefill that ends at `end`. */
+sched_chunk_t sched_chunk(const sched_core_t *self, const sched_span_t *span,
+                          uint32_t generation_max, uint32_t end);
+/* Columns of a state group that a chunk needs, in order; gives how many runs: 1 or 2. */
+uint32_t sched_state_runs(const sched_core_t *self, uint32_t g, const sched_chunk_t *chunk,
+                          sched_run_t runs[2]);
+/* Fresh blocks for all columns before `end`, or for those that a chunk needs of a state group.
+ * STATUS_FULL: some were taken, the caller gives them back. */
+proto_status_t sched_take_columns(sched_core_t *self, uint32_t slot, uint32_t g, uint32_t end);
+proto_status_t sched_take_states(sched_core_t *self, uint32_t slot, uint32_t g,
+                                 const sched_chunk_t *chunk);
+/* The clears from `from` on are not going to happen: the blocks stay marked. */
+void sched_return_clears(sched_core_t *self, uint32_t from);
 /* Blocks up to `token_count`, and their patches.  STATUS_FULL if some group has too few: nothing
  * changed. */
 proto_status_t sched_grow(sched_core_t *self, uint32_t slot, uint32_t token_count);
+/* The same for a chunk of a prefill that ends at `end`: a state group takes what that needs. */
+proto_status_t sched_grow_chunk(sched_core_t *self, uint32_t slot, uint32_t end);
+/* True if the plan holds so many more patches and blocks. */
+bool sched_has_room(const sched_core_t *self, uint32_t patches, uint32_t blocks);
 /* Appends columns [begin, end) of a table to the plan; false if there is no room. */
 bool sched_patch(sched_core_t *self, uint32_t slot, uint32_t group, uint32_t begin, uint32_t end);
 /* Appends one column that the executor does not know yet; false if the list is full. */

@@ -30,6 +30,24 @@ publish_block(sched_core_t *self, uint32_t slot, const sched_page_t *page, uint3
     self->figures.swapped_blocks++;
 }
 
+/* Of a state group the one checkpoint after the page, and only if the last row ended there: what a
+ * row went past was never written. */
+static void
+publish_state(sched_core_t *self, uint32_t slot, const sched_page_t *page, uint32_t number)
+{
+    uint32_t count = self->groups[page->group].page_blocks;
+    sched_page_t last = *page;
+    last.offset = count - 1;
+#if ONEPATH_MUTANT == 5
+    bool is_there = true;
+#else
+    bool is_there = self->slots[slot].computed == (number + 1) * self->page_tokens;
+#endif
+    if (is_there) {
+        publish_block(self, slot, &last, number * count + last.offset);
+    }
+}
+
 void
 sched_publish(sched_core_t *self, uint32_t slot)
 {
@@ -39,10 +57,15 @@ sched_publish(sched_core_t *self, uint32_t slot)
         uint32_t number = span->page_published++;
         sched_page_t page = {.hash = sched_hash(self, slot, number)};
         for (page.group = 0; page.group < self->group_count; page.group++) {
+            if (self->groups[page.group].kind == SCHED_GROUP_STATE) {
+                publish_state(self, slot, &page, number);
+                continue;
+            }
             uint32_t count = self->groups[page.group].page_blocks;
             for (page.offset = 0; page.offset < count; page.offset++) {
                 publish_block(self, slot, &page, number * count + page.offset);
             }
+            page.offset = 0;
         }
     }
     sched_set_publish_at(self, slot);
@@ -52,9 +75,9 @@ void
 sched_set_expire_at(sched_core_t *self, uint32_t slot)
 {
     uint64_t at = UINT32_MAX;
-    for (uint32_t g = 0; self->has_sliding && g < self->group_count; g++) {
+    for (uint32_t g = 0; self->has_windows && g < self->group_count; g++) {
         const sched_group_t *group = &self->groups[g];
-        if (group->kind == 1) {
+        if (group->kind != SCHED_GROUP_FULL) {
             uint64_t next =
                 ((uint64_t)sched_extent(self, slot, g)->expired_count + 1) * group->granularity +
                 group->window - 1;
@@ -68,12 +91,16 @@ void
 sched_expire(sched_core_t *self, uint32_t slot)
 {
     for (uint32_t g = 0; g < self->group_count; g++) {
-        if (self->groups[g].kind != 1) {
+        if (self->groups[g].kind == SCHED_GROUP_FULL) {
             continue;
         }
         sched_extent_t *extent = sched_extent(self, slot, g);
         uint32_t *table = sched_table(self, slot, g);
-        uint32_t end = sched_first_column(&self->groups[g], self->slots[slot].computed);
+        uint32_t computed = self->slots[slot].computed;
+#if ONEPATH_MUTANT == 6
+        computed += self->groups[g].kind == SCHED_GROUP_STATE ? 1 : 0;
+#endif
+        uint32_t end = sched_first_column(&self->groups[g], computed);
         end = end < extent->column_count ? end : extent->column_count;
         while (extent->expired_count < end) {
             uint32_t column = extent->expired_count;

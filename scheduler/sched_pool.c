@@ -320,30 +320,61 @@ evict_own(sched_pool_t *self, group_t *group)
     return index;
 }
 
-/* Empties the longest idle parent of some other group. */
+/* Empties the parent of the group that is idle longest; false if none is. */
+static bool
+empty_parent(sched_pool_t *self, group_t *group)
+{
+    uint32_t index = group->idle.head;
+    if (index == 0) {
+        return false;
+    }
+    idle_remove(self, group, index);
+    uint32_t first = group->base + 1 + (index - 1) * group->packing;
+    for (uint32_t slot = 0; slot < group->packing; slot++) {
+        block_t *block = &self->blocks[first + slot];
+        if (block->state == SCHED_BLOCK_CACHED) {
+            forget(self, group, first + slot);
+            set_state(group, block, SCHED_BLOCK_FREE);
+            give_slot(self, group, first + slot);
+        }
+    }
+    require(self->parents[index].group == NO_GROUP);
+    return true;
+}
+
+/* The same of some other group. */
 static bool
 evict_parent(sched_pool_t *self, const group_t *not_this)
 {
     for (uint32_t g = 0; g < self->group_count; g++) {
-        group_t *group = &self->groups[g];
-        uint32_t index = group->idle.head;
-        if (group == not_this || index == 0) {
-            continue;
+        if (&self->groups[g] != not_this && empty_parent(self, &self->groups[g])) {
+            return true;
         }
-        idle_remove(self, group, index);
-        uint32_t first = group->base + 1 + (index - 1) * group->packing;
-        for (uint32_t slot = 0; slot < group->packing; slot++) {
-            block_t *block = &self->blocks[first + slot];
-            if (block->state == SCHED_BLOCK_CACHED) {
-                forget(self, group, first + slot);
-                set_state(group, block, SCHED_BLOCK_FREE);
-                give_slot(self, group, first + slot);
-            }
-        }
-        require(self->parents[index].group == NO_GROUP);
-        return true;
     }
     return false;
+}
+
+bool
+sched_pool_is_idle(const sched_pool_t *self)
+{
+    uint32_t held = 0;
+    for (uint32_t g = 0; g < self->group_count; g++) {
+        const uint32_t *counts = self->groups[g].counts;
+        held += counts[SCHED_BLOCK_OWNED] + counts[SCHED_BLOCK_SHARED];
+    }
+    return held == 0;
+}
+
+void
+sched_pool_forget(sched_pool_t *self)
+{
+    require(sched_pool_is_idle(self));
+    for (uint32_t g = 0; g < self->group_count; g++) {
+        while (empty_parent(self, &self->groups[g])) {
+        }
+    }
+    require(self->empty_count == self->parent_count - 1);
+    self->version++;
 }
 
 /* ---- blocks ---------------------------------------------------------------------------------- */
@@ -469,10 +500,9 @@ sched_pool_unpublish(sched_pool_t *self, sched_block_t handle)
 }
 
 void
-sched_pool_mark_dirty(sched_pool_t *self, sched_block_t handle)
+sched_pool_mark_others_dirty(sched_pool_t *self, sched_block_t handle)
 {
     const block_t *block = &self->blocks[handle.index];
-    self->blocks[handle.index].dirty = true;
     /* The memory is the parent's: under another group its bytes belong to other blocks. */
     for (uint32_t g = 0; g < self->group_count; g++) {
         group_t *group = &self->groups[g];
@@ -484,6 +514,13 @@ sched_pool_mark_dirty(sched_pool_t *self, sched_block_t handle)
     }
 }
 
+void
+sched_pool_mark_dirty(sched_pool_t *self, sched_block_t handle)
+{
+    self->blocks[handle.index].dirty = true;
+    sched_pool_mark_others_dirty(self, handle);
+}
+
 bool
 sched_pool_take_dirty(sched_pool_t *self, sched_block_t handle)
 {
@@ -492,86 +529,4 @@ sched_pool_take_dirty(sched_pool_t *self, sched_block_t handle)
         self->blocks[handle.index].dirty = false;
     }
     return dirty;
-}
-
-/* ---- questions ------------------------------------------------------------------------------- */
-
-uint32_t
-sched_pool_base(const sched_pool_t *self, uint32_t group)
-{
-    require(group < self->group_count);
-    return self->groups[group].base;
-}
-
-uint32_t
-sched_pool_group_of(const sched_pool_t *self, sched_block_t block)
-{
-    require(block.index < self->block_count);
-    return self->blocks[block.index].group;
-}
-
-sched_block_state_t
-sched_pool_state(const sched_pool_t *self, sched_block_t block)
-{
-    require(block.index < self->block_count);
-    return (sched_block_state_t)self->blocks[block.index].state;
-}
-
-uint32_t
-sched_pool_generation(const sched_pool_t *self, sched_block_t block)
-{
-    require(block.index < self->block_count);
-    return self->blocks[block.index].generation;
-}
-
-uint32_t
-sched_pool_holder_count(const sched_pool_t *self, sched_block_t block)
-{
-    require(block.index < self->block_count);
-    return self->blocks[block.index].holder_count;
-}
-
-uint32_t
-sched_pool_available(const sched_pool_t *self, uint32_t group_index)
-{
-    require(group_index < self->group_count);
-    const group_t *group = &self->groups[group_index];
-    uint32_t parents = self->empty_count;
-    for (uint32_t g = 0; self->group_count > 1 && g < self->group_count; g++) {
-        parents += g == group_index ? 0 : self->groups[g].idle.count;
-    }
-    return parents * group->packing + group->partial_free + group->counts[SCHED_BLOCK_CACHED];
-}
-
-uint32_t
-sched_pool_count(const sched_pool_t *self, uint32_t group, sched_block_state_t state)
-{
-    require(group < self->group_count);
-    require((unsigned)state < SCHED_BLOCK_STATE_COUNT);
-    return self->groups[group].counts[state];
-}
-
-uint32_t
-sched_pool_capacity(const sched_pool_t *self, uint32_t group)
-{
-    require(group < self->group_count);
-    return (self->parent_count - 1) * self->groups[group].packing;
-}
-
-uint32_t
-sched_pool_empty_parent_count(const sched_pool_t *self)
-{
-    return self->empty_count;
-}
-
-uint64_t
-sched_pool_evicted_count(const sched_pool_t *self)
-{
-    return self->evicted_count;
-}
-
-uint64_t
-sched_pool_version(const sched_pool_t *self)
-{
-    return self->version;
 }

@@ -74,6 +74,8 @@ void sched_pool_unpublish(sched_pool_t *self, sched_block_t block);
  * sched_pool_take_dirty(), which tells whether it was marked. */
 void sched_pool_mark_dirty(sched_pool_t *self, sched_block_t block);
 bool sched_pool_take_dirty(sched_pool_t *self, sched_block_t block);
+/* Marks the blocks that other groups would have in the same memory. */
+void sched_pool_mark_others_dirty(sched_pool_t *self, sched_block_t block);
 
 /* Between a block and the number that the executor knows within its group. */
 static inline uint32_t
@@ -95,6 +97,10 @@ uint32_t sched_pool_available(const sched_pool_t *self, uint32_t group);
 uint32_t sched_pool_count(const sched_pool_t *self, uint32_t group, sched_block_state_t state);
 /* Blocks of the group if every parent were its own. */
 uint32_t sched_pool_capacity(const sched_pool_t *self, uint32_t group);
+/* True if nobody holds a block. */
+bool sched_pool_is_idle(const sched_pool_t *self);
+/* Forgets every page of an idle pool: all parents are empty then. */
+void sched_pool_forget(sched_pool_t *self);
 /* Parents that no group holds. */
 uint32_t sched_pool_empty_parent_count(const sched_pool_t *self);
 /* Counts what was evicted, since the start. */

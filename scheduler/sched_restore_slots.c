@@ -50,6 +50,8 @@ load_slot(sched_core_t *self, uint32_t slot, proto_unpack_t *in)
     span->prefill_end = proto_unpack_u32(in);
     span->page_published = proto_unpack_u32(in);
     span->lost = proto_unpack_u32(in);
+    span->body_end = self->has_state ? proto_unpack_u32(in) : span->prefill_end;
+    span->promote_at = self->has_state ? proto_unpack_u32(in) : 0;
     proto_bytes_t hashes = proto_unpack_bytes(in, (size_t)self->pages_max * PROTO_HASH_SIZE_BYTES);
     span->page_known = (uint32_t)(hashes.size_bytes / PROTO_HASH_SIZE_BYTES);
     if (hashes.size_bytes > 0) {

@@ -189,6 +189,10 @@ save_slot(const sched_core_t *self, uint32_t slot, proto_pack_t *out)
     proto_pack_u32(out, span->prefill_end);
     proto_pack_u32(out, span->page_published);
     proto_pack_u32(out, span->lost);
+    if (self->has_state) { /* of executors that earlier versions refused */
+        proto_pack_u32(out, span->body_end);
+        proto_pack_u32(out, span->promote_at);
+    }
     proto_pack_bytes(out, sched_hash(self, slot, 0),
                      (size_t)span->page_known * PROTO_HASH_SIZE_BYTES);
     for (uint32_t g = 0; g < self->group_count; g++) {

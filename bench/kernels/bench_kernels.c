@@ -281,7 +281,8 @@ bench_rows(uint32_t rows)
     float *b = random_floats(count);
     float *weight = random_floats(FFN);
     float *output = allocate(count * sizeof *output);
-    kern_rms_norm_args_t norm = {a, HIDDEN, b, HIDDEN, weight, output, HIDDEN, rows, HIDDEN, 1e-5f};
+    kern_rms_norm_args_t norm = {a,      HIDDEN, b,      HIDDEN, weight,        output,
+                                 HIDDEN, rows,   HIDDEN, 1e-5f,  KERN_FORM_ROWS};
     kern_silu_mul_args_t silu = {a, FFN, b, FFN, output, FFN, rows, FFN};
     kern_command_t commands[2] = {{kern_rms_norm_host, &norm}, {kern_silu_mul_host, &silu}};
     char name[64];
@@ -532,18 +533,35 @@ bench_forward(bool extend, uint32_t bs, uint32_t rows, uint32_t kv_len)
             .window_left = -1,
         };
         layer->decode = (kern_attention_decode_args_t){
-            attention, q, HIDDEN, seq_lens,       bs,
-            rows / bs, q, HIDDEN, attention_work, attention_size_bytes};
-        layer->decode.output = normed;
-        layer->extend = (kern_attention_extend_args_t){attention, q,  HIDDEN, cu_q,
-                                                       seq_lens,  bs, normed, HIDDEN};
+            .cache = attention,
+            .q = q,
+            .q_stride = HIDDEN,
+            .seq_lens = seq_lens,
+            .bs = bs,
+            .rows_per_request = rows / bs,
+            .output = normed,
+            .output_stride = HIDDEN,
+            .workspace = attention_work,
+            .workspace_size_bytes = attention_size_bytes,
+        };
+        layer->extend = (kern_attention_extend_args_t){
+            .cache = attention,
+            .q = q,
+            .q_stride = HIDDEN,
+            .cu_q = cu_q,
+            .seq_lens = seq_lens,
+            .request_count = bs,
+            .row_count = rows,
+            .output = normed,
+            .output_stride = HIDDEN,
+        };
         layer->out = layer->qkv;
         layer->out.weight_count = 1;
         layer->out.weights[0] = random_weight(KERN_TYPE_Q4_1, HIDDEN, HIDDEN, true);
         layer->out.outputs[0] = x;
         layer->out.accumulate = true;
-        layer->norm =
-            (kern_rms_norm_args_t){x, HIDDEN, NULL, 0, weight, normed, HIDDEN, rows, HIDDEN, 1e-5f};
+        layer->norm = (kern_rms_norm_args_t){x,      HIDDEN, NULL,   0,     weight,        normed,
+                                             HIDDEN, rows,   HIDDEN, 1e-5f, KERN_FORM_ROWS};
         layer->gate_up = (kern_gate_up_args_t){
             .input = normed,
             .input_stride = HIDDEN,

@@ -1,7 +1,9 @@
 /* What all nodes share: lifecycle order, refusals, inherited capture. */
 #include "backend_base.h"
 
+#include <inttypes.h>
 #include <stddef.h>
+#include <stdio.h>
 
 #include "proto_require.h"
 
@@ -20,11 +22,11 @@ backend_destroy(backend_t **self_p)
     *self_p = NULL;
 }
 
-static proto_status_t
-validate_tree(const backend_t *self, const cache_pool_t *pool)
+proto_status_t
+backend_validate_cache_pool(const backend_t *self, const cache_pool_t *pool)
 {
     for (uint32_t i = 0; i < self->child_count; i++) {
-        proto_status_t status = validate_tree(self->children[i], pool);
+        proto_status_t status = backend_validate_cache_pool(self->children[i], pool);
         if (status != STATUS_OK) {
             return status;
         }
@@ -56,7 +58,7 @@ backend_set_cache_pool(backend_t *self, const cache_pool_t *pool)
 {
     require(self != NULL);
     require(pool != NULL);
-    proto_status_t status = validate_tree(self, pool);
+    proto_status_t status = backend_validate_cache_pool(self, pool);
     if (status != STATUS_OK) {
         return status;
     }
@@ -187,12 +189,43 @@ backend_write_locations(const backend_t *self, uint32_t layer, backend_mode_t mo
 }
 
 void
+backend_visit_in_scope(void *context, const char *path, const void *address, size_t size_bytes)
+{
+    const backend_visit_scope_t *scope = context;
+    char full[BACKEND_PATH_SIZE_BYTES];
+    (void)snprintf(full, sizeof full, "%s/%s", scope->prefix, path);
+    scope->visit(scope->context, full, address, size_bytes);
+}
+
+static backend_visit_scope_t
+scope_of_child(const backend_t *self, uint32_t child, backend_visit_fn visit, void *context)
+{
+    backend_visit_scope_t scope = {.visit = visit, .context = context};
+    (void)snprintf(scope.prefix, sizeof scope.prefix, "%" PRIu32 " %.24s", child,
+                   self->children[child]->name);
+    return scope;
+}
+
+void
 backend_visit_decode_slot(const backend_t *self, uint32_t bs, backend_visit_fn visit, void *context)
 {
     for (uint32_t i = 0; i < self->child_count; i++) {
-        backend_visit_decode_slot(self->children[i], bs, visit, context);
+        backend_visit_scope_t scope = scope_of_child(self, i, visit, context);
+        backend_visit_decode_slot(self->children[i], bs, backend_visit_in_scope, &scope);
     }
     self->vtable->visit_decode_slot(self, bs, visit, context);
+}
+
+void
+backend_visit_step_spans(const backend_t *self, uint32_t bs, backend_visit_fn visit, void *context)
+{
+    for (uint32_t i = 0; i < self->child_count; i++) {
+        backend_visit_scope_t scope = scope_of_child(self, i, visit, context);
+        backend_visit_step_spans(self->children[i], bs, backend_visit_in_scope, &scope);
+    }
+    if (self->vtable->visit_step_spans != NULL) {
+        self->vtable->visit_step_spans(self, bs, visit, context);
+    }
 }
 
 proto_status_t

@@ -85,6 +85,7 @@ typedef struct {
     uint32_t rows;
     float *output; /* [rows][output_stride] */
     size_t output_stride;
+    kern_form_t output_form;
     float scale;
     const float *sinks; /* [q_heads] device, kern_attention.h; NULL = none */
 } backend_forward_t;
@@ -111,7 +112,9 @@ typedef struct {
     size_t output_stride;
 } backend_recurrent_t;
 
-/* Reports one address that the decode slot of `bs` reaches. */
+enum { BACKEND_PATH_SIZE_BYTES = 96 };
+
+/* Reports one address that the decode slot of `bs` reaches; `path` lives for the call. */
 typedef void (*backend_visit_fn)(void *context, const char *path, const void *address,
                                  size_t size_bytes);
 
@@ -134,6 +137,11 @@ typedef struct {
     proto_status_t (*preallocate_verify_workspace)(backend_t *self, size_t *size_bytes_p);
     void (*commit_speculative_state)(backend_t *self, const int32_t *accept_lengths, uint32_t bs,
                                      uint32_t num_extends);
+    /* The spans, besides cache slots, that a decode step of `bs` requests changes and a later step
+     * or a reader can see, each cut to what belongs to the first `bs` requests; scratch that the
+     * same forward fills and reads is none.  NULL = there are none. */
+    void (*visit_step_spans)(const backend_t *self, uint32_t bs, backend_visit_fn visit,
+                             void *context);
 } backend_vtable_t;
 
 enum { BACKEND_CHILD_COUNT_MAX = 4 };
@@ -172,6 +180,10 @@ void backend_destroy(backend_t **self_p);
  * run again with another pool of the same geometry; everything derived from the old one is dropped
  * and backend_init_cuda_graph_state() is due again.  STATUS_ERR_INVALID: another geometry. */
 MUST_CHECK proto_status_t backend_set_cache_pool(backend_t *self, const cache_pool_t *pool);
+
+/* The first half alone: whether the whole subtree would take the pool.  Moves nothing. */
+MUST_CHECK proto_status_t backend_validate_cache_pool(const backend_t *self,
+                                                      const cache_pool_t *pool);
 
 /* Allocates the persistent decode buffers of the subtree, sized by bs_max; always, whether or not
  * graphs are captured.  A second call drops the first one's buffers. */
@@ -218,9 +230,23 @@ void backend_commit_speculative_state_after_verify(backend_t *self, const int32_
  * MIXED the span and then the window. */
 const int32_t *backend_write_locations(const backend_t *self, uint32_t layer, backend_mode_t mode);
 
-/* Every address that decode metadata of `bs` reaches, with a path that names it. */
+/* Every address that decode metadata of `bs` reaches, with a path that names it; below a child the
+ * path begins with the child's index and name. */
 void backend_visit_decode_slot(const backend_t *self, uint32_t bs, backend_visit_fn visit,
                                void *context);
+
+/* What a decode step of `bs` requests changes in the subtree besides cache slots; after a refresh
+ * of at least `bs` requests. */
+void backend_visit_step_spans(const backend_t *self, uint32_t bs, backend_visit_fn visit,
+                              void *context);
+
+/* A visitor that puts "prefix/" before each path: for nodes that report for parts of theirs. */
+typedef struct {
+    char prefix[32];
+    backend_visit_fn visit;
+    void *context;
+} backend_visit_scope_t;
+void backend_visit_in_scope(void *scope, const char *path, const void *address, size_t size_bytes);
 
 /* For nodes that write every extend row: a replayed row would rewrite a shared page. */
 MUST_CHECK proto_status_t backend_reject_bounded_replay(const backend_extend_t *extend);

@@ -52,6 +52,26 @@ device_release(device_t *self, device_memory_t kind, void **memory_p)
     *memory_p = NULL;
 }
 
+uint64_t
+device_memory_used_bytes(const device_t *self)
+{
+    return self->vtable->memory_used_bytes == NULL ? 0 : self->vtable->memory_used_bytes(self);
+}
+
+uint64_t
+device_memory_free_bytes(const device_t *self)
+{
+    return self->vtable->memory_free_bytes == NULL ? 0 : self->vtable->memory_free_bytes(self);
+}
+
+proto_status_t
+device_upload(device_t *self, void *to, const void *from, size_t size_bytes)
+{
+    require(to != NULL || size_bytes == 0);
+    require(from != NULL || size_bytes == 0);
+    return self->vtable->upload(self, to, from, size_bytes);
+}
+
 proto_status_t
 device_stream_new(device_t *self, device_stream_t **out_p)
 {
@@ -232,4 +252,10 @@ device_weight_load(device_t *self, const kern_weight_t *weight, void *memory)
 {
     require(weight != NULL);
     return self->vtable->weights->load(self, weight, memory);
+}
+
+size_t
+device_form_size_bytes(const device_t *self, kern_form_t form, uint32_t rows, uint32_t cols)
+{
+    return self->vtable->weights->form_size_bytes(self, form, rows, cols);
 }

@@ -43,6 +43,7 @@ typedef struct {
     void (*destroy)(device_t *self);
     proto_status_t (*alloc)(device_t *self, device_memory_t kind, size_t size_bytes, void **out_p);
     proto_status_t (*release)(device_t *self, device_memory_t kind, void *memory);
+    proto_status_t (*upload)(device_t *self, void *to, const void *from, size_t size_bytes);
     proto_status_t (*stream_new)(device_t *self, device_stream_t **out_p);
     void (*stream_destroy)(device_stream_t *stream);
     proto_status_t (*stream_synchronize)(device_stream_t *stream);
@@ -65,6 +66,10 @@ typedef struct {
     void (*graph_destroy)(device_graph_t *graph);
     uint32_t (*graph_launch_count)(const device_graph_t *graph);
     const struct device_weight_vtable *weights; /* device_ops.h */
+    /* NULL: the device does not say. */
+    uint64_t (*memory_used_bytes)(const device_t *self);
+    /* NULL: its memory is the machine's. */
+    uint64_t (*memory_free_bytes)(const device_t *self);
 } device_vtable_t;
 
 /* First member of every stream, event, pool and graph of every device. */
@@ -91,6 +96,17 @@ MUST_CHECK proto_status_t device_alloc(device_t *self, device_memory_t kind, siz
 /* Gives memory back and sets *memory_p to NULL; nothing if it is NULL already.  The caller made
  * sure that no launch uses it any more, and is not inside a capture (a bug otherwise). */
 void device_release(device_t *self, device_memory_t kind, void **memory_p);
+
+/* Bytes that allocations of this device hold now, the memory of pools included; 0 if it does not
+ * say. */
+uint64_t device_memory_used_bytes(const device_t *self);
+/* Bytes that new allocations may take; 0: its memory is the machine's, ask the system. */
+uint64_t device_memory_free_bytes(const device_t *self);
+
+/* Brings bytes of the host into device memory that no launch uses yet.  Blocks; at start only.
+ * STATUS_ERR_CAPTURE, STATUS_ERR_DEVICE. */
+MUST_CHECK proto_status_t device_upload(device_t *self, void *to, const void *from,
+                                        size_t size_bytes);
 
 MUST_CHECK proto_status_t device_stream_new(device_t *self, device_stream_t **out_p);
 /* Waits for the stream's work, then ends it. */

@@ -47,6 +47,7 @@ host_alloc(device_t *base, device_memory_t kind, size_t size_bytes, void **out_p
         (void)madvise(mapped, mapped_bytes, MADV_HUGEPAGE);
     }
     ((allocation_t *)mapped)->mapped_bytes = mapped_bytes;
+    ((host_device_t *)base)->used_bytes += mapped_bytes;
     *out_p = (uint8_t *)mapped + DEVICE_MEMORY_ALIGN;
     return STATUS_OK;
 }
@@ -59,7 +60,20 @@ host_release(device_t *base, device_memory_t kind, void *memory)
         return STATUS_ERR_CAPTURE;
     }
     allocation_t *allocation = (allocation_t *)(void *)((uint8_t *)memory - DEVICE_MEMORY_ALIGN);
+    ((host_device_t *)base)->used_bytes -= allocation->mapped_bytes;
     require(munmap(allocation, allocation->mapped_bytes) == 0);
+    return STATUS_OK;
+}
+
+static proto_status_t
+host_upload(device_t *base, void *to, const void *from, size_t size_bytes)
+{
+    if (device_host_in_capture(base)) {
+        return STATUS_ERR_CAPTURE;
+    }
+    if (size_bytes > 0) {
+        memcpy(to, from, size_bytes);
+    }
     return STATUS_OK;
 }
 
@@ -213,15 +227,23 @@ host_destroy(device_t *base)
     free(base);
 }
 
+static uint64_t
+host_memory_used_bytes(const device_t *self)
+{
+    return ((const host_device_t *)self)->used_bytes;
+}
+
 static const device_weight_vtable_t host_weights = {
     .size_bytes = device_host_weight_size_bytes,
     .load = device_host_weight_load,
+    .form_size_bytes = device_host_form_size_bytes,
 };
 
 static const device_vtable_t host_vtable = {
     .destroy = host_destroy,
     .alloc = host_alloc,
     .release = host_release,
+    .upload = host_upload,
     .stream_new = device_host_stream_new,
     .stream_destroy = device_host_stream_destroy,
     .stream_synchronize = device_host_stream_synchronize,
@@ -244,6 +266,7 @@ static const device_vtable_t host_vtable = {
     .graph_destroy = host_graph_destroy,
     .graph_launch_count = host_graph_launch_count,
     .weights = &host_weights,
+    .memory_used_bytes = host_memory_used_bytes,
 };
 
 proto_status_t

@@ -31,3 +31,11 @@ device_host_weight_load(device_t *self, const kern_weight_t *weight, void *memor
     (void)self;
     return memory == NULL ? *weight : kern_weight_pack(weight, memory);
 }
+
+size_t
+device_host_form_size_bytes(const device_t *self, kern_form_t form, uint32_t rows, uint32_t cols)
+{
+    (void)self;
+    (void)form;
+    return (size_t)rows * cols * sizeof(float);
+}

@@ -55,6 +55,7 @@ typedef struct {
     device_host_options_t options;
     _Atomic uint32_t capture_count; /* captures in progress */
     _Atomic bool capture_spoilt;    /* a forbidden call came meanwhile */
+    uint64_t used_bytes;            /* of allocations that were not given back */
 } host_device_t;
 
 struct device_event {
@@ -123,6 +124,8 @@ uint64_t device_host_event_time_ns(const device_event_t *event);
 
 size_t device_host_weight_size_bytes(const device_t *self, const kern_weight_t *weight);
 kern_weight_t device_host_weight_load(device_t *self, const kern_weight_t *weight, void *memory);
+size_t device_host_form_size_bytes(const device_t *self, kern_form_t form, uint32_t rows,
+                                   uint32_t cols);
 
 extern const device_ops_t device_host_ops;
 

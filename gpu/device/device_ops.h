@@ -11,9 +11,11 @@
 #include "kern_conv.h"
 #include "kern_elementwise.h"
 #include "kern_embed.h"
+#include "kern_form.h"
 #include "kern_gdn.h"
 #include "kern_linear.h"
 #include "kern_metadata.h"
+#include "kern_mla.h"
 #include "kern_moe.h"
 #include "kern_norm.h"
 #include "kern_rope.h"
@@ -53,6 +55,10 @@
     OP(state_copy)                                                                                 \
     OP(commit_state_pages)                                                                         \
     OP(state_verify_commit_rows)                                                                   \
+    OP(mla_write)                                                                                  \
+    OP(head_linear)                                                                                \
+    OP(mla_decode)                                                                                 \
+    OP(mla_extend)                                                                                 \
     OP(gather_rows)                                                                                \
     OP(sample)                                                                                     \
     OP(sample_counts)                                                                              \
@@ -82,6 +88,7 @@ struct device_ops {
 typedef struct device_weight_vtable {
     size_t (*size_bytes)(const device_t *self, const kern_weight_t *weight);
     kern_weight_t (*load)(device_t *self, const kern_weight_t *weight, void *memory);
+    size_t (*form_size_bytes)(const device_t *self, kern_form_t form, uint32_t rows, uint32_t cols);
 } device_weight_vtable_t;
 
 /* How many workers an operation may have: the workspace sizes of kern_sample.h ask for it. */
@@ -93,5 +100,8 @@ size_t device_weight_size_bytes(const device_t *self, const kern_weight_t *weigh
 /* Brings a weight to the device: into `memory` of that many bytes (NULL if 0).  Blocks; at start
  * only.  The source is not needed afterwards unless the size was 0. */
 kern_weight_t device_weight_load(device_t *self, const kern_weight_t *weight, void *memory);
+
+/* Bytes of so many rows of activations in a form. */
+size_t device_form_size_bytes(const device_t *self, kern_form_t form, uint32_t rows, uint32_t cols);
 
 #endif

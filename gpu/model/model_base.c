@@ -20,6 +20,7 @@ model_new(device_t *device, const file_model_t *file, model_progress_fn progress
         return model_gemma3_new(device, file, progress, progress_context, out_p);
     case FILE_ARCH_GPT_OSS:
         return model_gpt_oss_new(device, file, progress, progress_context, out_p);
+    case FILE_ARCH_DEEPSEEK_V3:
     case FILE_ARCH_QWEN35:
         break;
     }

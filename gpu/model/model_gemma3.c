@@ -15,14 +15,14 @@ typedef struct {
     model_t base; /* first */
     model_weights_t weights;
     model_ends_t ends;
-    model_layer_t *layers; /* [layer_count] */
-    float *frequencies[2]; /* device, [rope_dim / 2]; by file_layer_kind_t */
+    model_layer_t *layers;       /* [layer_count] */
+    const float *frequencies[2]; /* device, [rope_dim / 2]; by file_layer_kind_t */
 } gemma3_t;
 
 static size_t
 gemma3_workspace_bytes(const model_t *base, uint32_t rows, uint32_t logit_rows)
 {
-    return model_rows_lay_out(&base->config, NULL, rows, logit_rows).total_bytes;
+    return model_rows_lay_out(base, NULL, rows, logit_rows).total_bytes;
 }
 
 static float *
@@ -32,7 +32,8 @@ gemma3_forward(model_t *base, const model_context_t *context)
     const file_config_t *c = &base->config;
     require(context->gather_rows != NULL || context->logit_rows == context->rows ||
             context->logit_rows == 0);
-    model_rows_t w = model_rows_lay_out(c, context->workspace, context->rows, context->logit_rows);
+    model_rows_t w =
+        model_rows_lay_out(base, context->workspace, context->rows, context->logit_rows);
     model_launch_embed(base, context, &self->ends, &w);
     for (uint32_t kind = 0; kind < 2; kind++) {
         model_launch_angles(base, context, self->frequencies[kind], w.angles[kind]);
@@ -70,14 +71,10 @@ load_rope(gemma3_t *self)
             config.rope_theta = config.rope_theta_sliding;
             config.rope_scaling = FILE_ROPE_SCALING_NONE;
         }
-        void *memory = NULL;
-        proto_status_t status =
-            model_weights_alloc(&self->weights, (config.rope_dim / 2 + 1) * sizeof(float), &memory);
+        proto_status_t status = model_rope_load(&self->weights, &config, &self->frequencies[kind]);
         if (status != STATUS_OK) {
             return status;
         }
-        self->frequencies[kind] = memory;
-        model_rope_frequencies(&config, NULL, self->frequencies[kind]);
     }
     return STATUS_OK;
 }

@@ -18,13 +18,13 @@ typedef struct {
     model_ends_t ends;
     model_layer_t *layers;    /* [layer_count] */
     model_experts_t *experts; /* [layer_count] */
-    float *frequencies;       /* device, [rope_dim / 2] */
+    const float *frequencies; /* device, [rope_dim / 2] */
 } gpt_oss_t;
 
 static size_t
 gpt_oss_workspace_bytes(const model_t *base, uint32_t rows, uint32_t logit_rows)
 {
-    return model_rows_lay_out(&base->config, NULL, rows, logit_rows).total_bytes;
+    return model_rows_lay_out(base, NULL, rows, logit_rows).total_bytes;
 }
 
 static float *
@@ -34,7 +34,8 @@ gpt_oss_forward(model_t *base, const model_context_t *context)
     const file_config_t *c = &base->config;
     require(context->gather_rows != NULL || context->logit_rows == context->rows ||
             context->logit_rows == 0);
-    model_rows_t w = model_rows_lay_out(c, context->workspace, context->rows, context->logit_rows);
+    model_rows_t w =
+        model_rows_lay_out(base, context->workspace, context->rows, context->logit_rows);
     model_launch_embed(base, context, &self->ends, &w);
     model_launch_angles(base, context, self->frequencies, w.angles[FILE_LAYER_FULL]);
     for (uint32_t i = 0; i < c->layer_count; i++) {
@@ -64,17 +65,10 @@ static proto_status_t
 load_all(gpt_oss_t *self)
 {
     const file_config_t *c = &self->base.config;
-    void *memory = NULL;
     proto_status_t status = model_ends_load(&self->weights, c, &self->ends);
     if (status == STATUS_OK) {
-        status =
-            model_weights_alloc(&self->weights, (c->rope_dim / 2 + 1) * sizeof(float), &memory);
+        status = model_rope_load(&self->weights, c, &self->frequencies);
     }
-    if (status != STATUS_OK) {
-        return status;
-    }
-    self->frequencies = memory;
-    model_rope_frequencies(c, NULL, self->frequencies);
     for (uint32_t i = 0; status == STATUS_OK && i < c->layer_count; i++) {
         status = model_layer_load(&self->weights, c, i, &self->layers[i]);
         if (status == STATUS_OK) {

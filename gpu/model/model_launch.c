@@ -13,42 +13,58 @@ take(size_t *at, size_t size_bytes)
     return offset;
 }
 
-model_rows_t
-model_rows_lay_out(const file_config_t *c, uint8_t *memory, uint32_t rows, uint32_t logit_rows)
+/* One array of the workspace. */
+typedef struct {
+    float **pointer_p;
+    kern_form_t form;
+    size_t rows;
+    size_t cols;
+} part_t;
+
+static size_t
+part_size_bytes(const model_t *self, const part_t *part)
 {
+    if (part->form == KERN_FORM_ROWS || part->rows == 0) {
+        return part->rows * part->cols * sizeof(float);
+    }
+    return device_form_size_bytes(self->device, part->form, (uint32_t)part->rows,
+                                  (uint32_t)part->cols);
+}
+
+model_rows_t
+model_rows_lay_out(const model_t *self, uint8_t *memory, uint32_t rows, uint32_t logit_rows)
+{
+    const file_config_t *c = &self->config;
     model_rows_t w = {0};
     size_t at = 0;
     size_t q_size = (size_t)c->head_count * c->head_dim;
     size_t kv_size = (size_t)c->kv_head_count * c->head_dim;
-    size_t angles = (size_t)rows * c->rope_dim;
     size_t pairs = (size_t)rows * c->expert_used_count; /* 0 without experts */
     size_t offsets = c->expert_count > 0 ? c->expert_count + 1 : 0;
+    size_t sliding_rows = c->sliding_window > 0 ? rows : 0;
     float *integers[3] = {NULL};
-    struct {
-        float **pointer_p;
-        size_t count;
-    } parts[] = {
-        {&w.logits, (size_t)logit_rows * c->vocab_size},
-        {&w.gathered, (size_t)logit_rows * c->hidden_size},
-        {&w.x, (size_t)rows * c->hidden_size},
-        {&w.normed, (size_t)rows * c->hidden_size},
-        {&w.delta, (size_t)rows * c->hidden_size},
-        {&w.q, rows * q_size},
-        {&w.attn, rows * q_size},
-        {&w.k, rows * kv_size},
-        {&w.v, rows * kv_size},
-        {&w.hidden, (pairs > 0 ? pairs : rows) * c->ffn_size},
-        {&w.angles[0], angles},
-        {&w.angles[1], c->sliding_window > 0 ? angles : 0},
-        {&w.router_logits, (size_t)rows * c->expert_count},
-        {&w.pair_results, pairs * c->hidden_size},
-        {&w.pair_weights, pairs},
-        {&integers[0], pairs},
-        {&integers[1], pairs},
-        {&integers[2], offsets},
+    const part_t parts[] = {
+        {&w.logits, KERN_FORM_ROWS, logit_rows, c->vocab_size},
+        {&w.gathered, KERN_FORM_OPERAND, logit_rows, c->hidden_size},
+        {&w.x, KERN_FORM_ROWS, rows, c->hidden_size},
+        {&w.normed, KERN_FORM_OPERAND, rows, c->hidden_size},
+        {&w.delta, KERN_FORM_ROWS, rows, c->hidden_size},
+        {&w.q, KERN_FORM_ROWS, rows, q_size},
+        {&w.attn, KERN_FORM_OPERAND, rows, q_size},
+        {&w.k, KERN_FORM_ROWS, rows, kv_size},
+        {&w.v, KERN_FORM_ROWS, rows, kv_size},
+        {&w.hidden, KERN_FORM_OPERAND, pairs > 0 ? pairs : rows, c->ffn_size},
+        {&w.angles[0], KERN_FORM_ROWS, rows, c->rope_dim},
+        {&w.angles[1], KERN_FORM_ROWS, sliding_rows, c->rope_dim},
+        {&w.router_logits, KERN_FORM_ROWS, rows, c->expert_count},
+        {&w.pair_results, KERN_FORM_ROWS, pairs, c->hidden_size},
+        {&w.pair_weights, KERN_FORM_ROWS, pairs, 1},
+        {&integers[0], KERN_FORM_ROWS, pairs, 1},
+        {&integers[1], KERN_FORM_ROWS, pairs, 1},
+        {&integers[2], KERN_FORM_ROWS, offsets, 1},
     };
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-        size_t offset = take(&at, parts[i].count * sizeof(float));
+        size_t offset = take(&at, part_size_bytes(self, &parts[i]));
         *parts[i].pointer_p = memory == NULL ? NULL : (float *)(void *)(memory + offset);
     }
     _Static_assert(sizeof(int32_t) == sizeof(float), "counted alike");
@@ -235,6 +251,7 @@ model_launch_norm(const model_t *self, const model_context_t *context, float *x,
         .rows = context->rows,
         .cols = c->hidden_size,
         .epsilon = c->rms_eps,
+        .output_form = output == x ? KERN_FORM_ROWS : KERN_FORM_OPERAND,
     };
     device_ops(self->device)->rms_norm(context->stream, &args);
 }
@@ -345,6 +362,7 @@ run_attention(const model_t *self, const model_context_t *context, const void *a
         .rows = context->rows,
         .output = a->attn,
         .output_stride = a->layer->q.rows,
+        .output_form = KERN_FORM_OPERAND,
         .scale = (float)scale,
         .sinks = a->layer->sinks,
     };
@@ -429,6 +447,7 @@ run_logits(const model_t *self, const model_context_t *context, const void *args
             .output_stride = c->hidden_size,
             .rows = context->logit_rows,
             .cols = c->hidden_size,
+            .form = KERN_FORM_OPERAND,
         };
         device_ops(self->device)->gather_rows(context->stream, &gather);
         input = rows->gathered;

@@ -37,7 +37,8 @@ typedef struct {
     const float *output_norm;
 } model_ends_t;
 
-/* Rows of intermediate results within a workspace; each as [rows][its width]. */
+/* Rows of intermediate results within a workspace; each as [rows][its width].  What products read -
+ * normed, attn, hidden, gathered - is in KERN_FORM_OPERAND, the rest in KERN_FORM_ROWS. */
 typedef struct {
     float *x; /* the residual stream */
     float *normed;
@@ -64,7 +65,7 @@ typedef struct {
 
 /* Lays out `memory` (NULL: only counts).  The logits come first, so that they stay where they are
  * whatever the row count. */
-model_rows_t model_rows_lay_out(const file_config_t *config, uint8_t *memory, uint32_t rows,
+model_rows_t model_rows_lay_out(const model_t *self, uint8_t *memory, uint32_t rows,
                                 uint32_t logit_rows);
 
 /* Loads what a layer has, as the config says; norm weights stored without their 1 get it. */
@@ -82,7 +83,8 @@ void model_launch_embed(const model_t *self, const model_context_t *context,
 void model_launch_angles(const model_t *self, const model_context_t *context,
                          const float *frequencies, float *angles);
 
-/* x += residual (NULL = nothing), output = norm(x) * weight; x and output may be the same. */
+/* x += residual (NULL = nothing), output = norm(x) * weight.  x and output may be the same; another
+ * output is what a product reads. */
 void model_launch_norm(const model_t *self, const model_context_t *context, float *x,
                        const float *residual, const float *weight, float *output);
 

@@ -15,14 +15,14 @@ typedef struct {
     model_t base; /* first */
     model_weights_t weights;
     model_ends_t ends;
-    model_layer_t *layers; /* [layer_count] */
-    float *frequencies;    /* device, [rope_dim / 2] */
+    model_layer_t *layers;    /* [layer_count] */
+    const float *frequencies; /* device, [rope_dim / 2] */
 } llama_t;
 
 static size_t
 llama_workspace_bytes(const model_t *base, uint32_t rows, uint32_t logit_rows)
 {
-    return model_rows_lay_out(&base->config, NULL, rows, logit_rows).total_bytes;
+    return model_rows_lay_out(base, NULL, rows, logit_rows).total_bytes;
 }
 
 static float *
@@ -32,7 +32,7 @@ llama_forward(model_t *base, const model_context_t *context)
     require(context->gather_rows != NULL || context->logit_rows == context->rows ||
             context->logit_rows == 0);
     model_rows_t w =
-        model_rows_lay_out(&base->config, context->workspace, context->rows, context->logit_rows);
+        model_rows_lay_out(base, context->workspace, context->rows, context->logit_rows);
     model_launch_embed(base, context, &self->ends, &w);
     if (base->config.rope_dim > 0) {
         model_launch_angles(base, context, self->frequencies, w.angles[0]);
@@ -60,34 +60,12 @@ llama_destroy(model_t *base)
 }
 
 static proto_status_t
-load_rope(llama_t *self)
-{
-    const file_config_t *c = &self->base.config;
-    const float *factors = NULL;
-    if (c->rope_scaling == FILE_ROPE_SCALING_TABLE) {
-        proto_status_t status = model_weights_vector(&self->weights, FILE_ROLE_ROPE_FREQS, 0,
-                                                     c->rope_dim / 2, 0.0f, &factors);
-        if (status != STATUS_OK) {
-            return status;
-        }
-    }
-    void *memory = NULL;
-    size_t size_bytes = (c->rope_dim / 2 + 1) * sizeof(float);
-    proto_status_t status = model_weights_alloc(&self->weights, size_bytes, &memory);
-    if (status == STATUS_OK) {
-        self->frequencies = memory;
-        model_rope_frequencies(c, factors, self->frequencies);
-    }
-    return status;
-}
-
-static proto_status_t
 load_all(llama_t *self)
 {
     const file_config_t *c = &self->base.config;
     proto_status_t status = model_ends_load(&self->weights, c, &self->ends);
     if (status == STATUS_OK) {
-        status = load_rope(self);
+        status = model_rope_load(&self->weights, c, &self->frequencies);
     }
     for (uint32_t i = 0; status == STATUS_OK && i < c->layer_count; i++) {
         status = model_layer_load(&self->weights, c, i, &self->layers[i]);

@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stddef.h>
+#include <stdlib.h>
 
 /* The smooth interpolation of llama 3: long waves are slowed by the factor, short ones kept, those
  * between blended. */
@@ -73,4 +74,25 @@ model_rope_frequencies(const file_config_t *config, const float *factors, float 
         }
         out[i] = (float)frequency;
     }
+}
+
+proto_status_t
+model_rope_load(model_weights_t *weights, const file_config_t *config, const float **out)
+{
+    uint32_t count = config->rope_dim / 2;
+    float *values = calloc(2 * ((size_t)count + 1), sizeof *values);
+    if (values == NULL) {
+        return STATUS_ERR_NO_MEMORY;
+    }
+    float *factors = values + count + 1;
+    proto_status_t status = STATUS_OK;
+    if (config->rope_scaling == FILE_ROPE_SCALING_TABLE) {
+        status = model_weights_values(weights, FILE_ROLE_ROPE_FREQS, 0, count, factors);
+    }
+    if (status == STATUS_OK) {
+        model_rope_frequencies(config, factors, values);
+        status = model_weights_floats(weights, values, count + 1, out);
+    }
+    free(values);
+    return status;
 }

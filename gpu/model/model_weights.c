@@ -163,8 +163,8 @@ model_weights_matrix(model_weights_t *self, file_role_t role, uint32_t layer, ke
 }
 
 proto_status_t
-model_weights_vector(model_weights_t *self, file_role_t role, uint32_t layer, uint32_t length,
-                     float offset, const float **out)
+model_weights_values(model_weights_t *self, file_role_t role, uint32_t layer, uint32_t length,
+                     float *out)
 {
     file_tensor_t tensor;
     proto_status_t status = file_model_tensor(self->file, role, layer, &tensor);
@@ -174,18 +174,42 @@ model_weights_vector(model_weights_t *self, file_role_t role, uint32_t layer, ui
     if (tensor.rows != 1 || tensor.cols != length) {
         return STATUS_ERR_UNSUPPORTED;
     }
-    void *memory = NULL;
-    status = model_weights_alloc(self, length * sizeof(float), &memory);
-    if (status != STATUS_OK) {
-        return status;
+    kern_type_row_to_float(model_weights_type(tensor.dtype), tensor.data, length, out);
+    note_progress(self, tensor.size_bytes);
+    return STATUS_OK;
+}
+
+proto_status_t
+model_weights_vector(model_weights_t *self, file_role_t role, uint32_t layer, uint32_t length,
+                     float offset, const float **out)
+{
+    float *values = malloc(length * sizeof *values);
+    if (values == NULL) {
+        return STATUS_ERR_NO_MEMORY;
     }
-    kern_type_row_to_float(model_weights_type(tensor.dtype), tensor.data, length, memory);
-    float *values = memory;
-    for (uint32_t i = 0; offset != 0.0f && i < length; i++) {
+    proto_status_t status = model_weights_values(self, role, layer, length, values);
+    for (uint32_t i = 0; status == STATUS_OK && offset != 0.0f && i < length; i++) {
         values[i] += offset;
     }
-    self->weight_bytes += length * sizeof(float);
-    note_progress(self, tensor.size_bytes);
-    *out = memory;
-    return STATUS_OK;
+    if (status == STATUS_OK) {
+        status = model_weights_floats(self, values, length, out);
+    }
+    free(values);
+    return status;
+}
+
+proto_status_t
+model_weights_floats(model_weights_t *self, const float *values, uint32_t count, const float **out)
+{
+    void *memory = NULL;
+    size_t size_bytes = count * sizeof *values;
+    proto_status_t status = model_weights_alloc(self, size_bytes, &memory);
+    if (status == STATUS_OK) {
+        status = device_upload(self->device, memory, values, size_bytes);
+    }
+    if (status == STATUS_OK) {
+        self->weight_bytes += size_bytes;
+        *out = memory;
+    }
+    return status;
 }

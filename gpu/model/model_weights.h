@@ -33,11 +33,20 @@ void model_weights_fini(model_weights_t *self);
 MUST_CHECK proto_status_t model_weights_matrix(model_weights_t *self, file_role_t role,
                                                uint32_t layer, kern_weight_t *out);
 
+/* A vector of `length` values, read into the host's memory.  STATUS_ERR_NOT_FOUND: the checkpoint
+ * has none. */
+MUST_CHECK proto_status_t model_weights_values(model_weights_t *self, file_role_t role,
+                                               uint32_t layer, uint32_t length, float *out);
+
 /* A vector of `length` values as float32, `offset` added to each.  STATUS_ERR_NOT_FOUND: the
  * checkpoint has none. */
 MUST_CHECK proto_status_t model_weights_vector(model_weights_t *self, file_role_t role,
                                                uint32_t layer, uint32_t length, float offset,
                                                const float **out);
+
+/* `count` (at least 1) values of the host's, copied to the device. */
+MUST_CHECK proto_status_t model_weights_floats(model_weights_t *self, const float *values,
+                                               uint32_t count, const float **out);
 
 /* How the kernels call a stored type; not for FILE_DTYPE_MXFP4, which they do not compute with. */
 kern_type_t model_weights_type(file_dtype_t dtype);

@@ -12,18 +12,16 @@
 #include "proto_require.h"
 #include "router_cache_group.h"
 #include "run_executor_private.h"
-#include "run_graph_settings.h"
-#include "run_inspect.h"
-#include "run_plan.h"
 
 enum {
     SLOT_COUNT_DEFAULT = 32,
     STEP_TOKENS_DEFAULT = 512,
+    CAPTURE_BS_DEFAULT = 32,
     CLEAR_COUNT_MIN = 1024,
 };
 
-static proto_status_t
-fail(run_executor_t *self, proto_status_t status, const char *format, ...)
+proto_status_t
+run_executor_fail(run_executor_t *self, proto_status_t status, const char *format, ...)
 {
     if (self->options.error != NULL && self->options.error_size_bytes > 0) {
         va_list args;
@@ -34,8 +32,8 @@ fail(run_executor_t *self, proto_status_t status, const char *format, ...)
     return status;
 }
 
-static void
-add_summary(run_executor_t *self, const char *format, ...)
+void
+run_executor_add_summary(run_executor_t *self, const char *format, ...)
 {
     size_t used = strlen(self->summary);
     va_list args;
@@ -77,30 +75,32 @@ open_device(run_executor_t *self)
 {
     run_executor_options_t *o = &self->options;
     if (o->device != NULL && strcmp(o->device, "cpu") != 0) {
-        return fail(self, STATUS_ERR_CONFIG, "device '%s' is not known; this build has: cpu",
-                    o->device);
+        return run_executor_fail(self, STATUS_ERR_CONFIG,
+                                 "device '%s' is not known; this build has: cpu", o->device);
     }
     device_host_options_t options = {
         .thread_count = o->thread_count == 0 ? processor_count() : o->thread_count,
         .debug = o->graph_debug,
     };
     if (!kern_path_find(o->kernel_path, &options.path)) {
-        return fail(self, STATUS_ERR_CONFIG,
-                    "kernel path '%s' is not known or not available on this machine (best here: "
-                    "%s)",
-                    o->kernel_path, kern_path_name(kern_path_best()));
+        return run_executor_fail(
+            self, STATUS_ERR_CONFIG,
+            "kernel path '%s' is not known or not available on this machine (best here: "
+            "%s)",
+            o->kernel_path, kern_path_name(kern_path_best()));
     }
     proto_status_t status = device_host_new(&options, &self->device);
     if (status != STATUS_OK) {
-        return fail(self, status, "cannot make the device with %" PRIu32 " threads",
-                    options.thread_count);
+        return run_executor_fail(self, status, "cannot make the device with %" PRIu32 " threads",
+                                 options.thread_count);
     }
     status = device_stream_new(self->device, &self->stream);
     if (status != STATUS_OK) {
-        return fail(self, status, "cannot start %" PRIu32 " compute threads", options.thread_count);
+        return run_executor_fail(self, status, "cannot start %" PRIu32 " compute threads",
+                                 options.thread_count);
     }
-    add_summary(self, "device: cpu, %" PRIu32 " threads, %s kernels\n", options.thread_count,
-                kern_path_name(options.path));
+    run_executor_add_summary(self, "device: cpu, %" PRIu32 " threads, %s kernels\n",
+                             options.thread_count, kern_path_name(options.path));
     return STATUS_OK;
 }
 
@@ -121,27 +121,27 @@ load_model(run_executor_t *self)
     uint64_t begin_ms = now_ms();
     proto_status_t status = file_model_open(o->model_path, error, sizeof error, &self->file);
     if (status != STATUS_OK) {
-        return fail(self, status == STATUS_ERR_IO ? STATUS_ERR_CONFIG : status, "%s", error);
+        return run_executor_fail(self, status == STATUS_ERR_IO ? STATUS_ERR_CONFIG : status, "%s",
+                                 error);
     }
     const file_config_t *config = file_model_config(self->file);
-    run_model_new_fn make =
-        o->plants != NULL && o->plants->make_model != NULL ? o->plants->make_model : model_new;
-    status = make(self->device, self->file, report_weights, self, &self->model);
+    status = model_new(self->device, self->file, report_weights, self, &self->model);
     if (status != STATUS_OK) {
-        return fail(self, status,
-                    "%s: no forward code for this %s (heads of %" PRIu32
-                    "; they must be multiples of 16, at most %d): %s",
-                    o->model_path, file_arch_name(config->arch), config->head_dim,
-                    (int)KERN_HEAD_DIM_MAX, proto_status_text(status));
+        return run_executor_fail(self, status,
+                                 "%s: no forward code for this %s (heads of %" PRIu32
+                                 "; they must be multiples of 16, at most %d): %s",
+                                 o->model_path, file_arch_name(config->arch), config->head_dim,
+                                 (int)KERN_HEAD_DIM_MAX, proto_status_text(status));
     }
     model_set_activations(self->model,
                           o->int8_activations ? KERN_ACTIVATIONS_INT8 : KERN_ACTIVATIONS_FLOAT);
-    add_summary(self,
-                "model: %s (%s, %" PRIu32 " layers, %s), %.1f MiB on the device, %.1f MiB "
-                "mapped, loaded in %" PRIu64 " ms\n",
-                config->name, file_arch_name(config->arch), config->layer_count,
-                config->dtype_summary, (double)self->model->weight_bytes / 1048576.0,
-                (double)self->model->mapped_bytes / 1048576.0, now_ms() - begin_ms);
+    run_executor_add_summary(self,
+                             "model: %s (%s, %" PRIu32
+                             " layers, %s), %.1f MiB on the device, %.1f MiB "
+                             "mapped, loaded in %" PRIu64 " ms\n",
+                             config->name, file_arch_name(config->arch), config->layer_count,
+                             config->dtype_summary, (double)self->model->weight_bytes / 1048576.0,
+                             (double)self->model->mapped_bytes / 1048576.0, now_ms() - begin_ms);
     return STATUS_OK;
 }
 
@@ -153,7 +153,8 @@ choose_cache_dtype(run_executor_t *self)
     if (name != NULL && strcmp(name, "auto") != 0) {
         is_f32 = strcmp(name, "f32") == 0;
         if (!is_f32 && strcmp(name, "f16") != 0) {
-            return fail(self, STATUS_ERR_CONFIG, "cache type '%s'; there are auto, f32, f16", name);
+            return run_executor_fail(self, STATUS_ERR_CONFIG,
+                                     "cache type '%s'; there are auto, f32, f16", name);
         }
     }
     self->cache_dtype = is_f32 ? CACHE_DTYPE_F32 : CACHE_DTYPE_F16;
@@ -168,127 +169,42 @@ fill_options(run_executor_t *self)
     default_u32(&o->slot_count, SLOT_COUNT_DEFAULT);
     default_u32(&o->step_tokens_max, STEP_TOKENS_DEFAULT);
     default_u32(&o->block_granularity, CACHE_GRANULARITY_DEFAULT);
+    default_u32(&o->capture_bs_max, CAPTURE_BS_DEFAULT);
     default_u32(&o->model_len_max, config->context_len);
     default_u32(&o->width, 1);
     if (o->width > RUN_WIDTH_MAX) {
-        return fail(self, STATUS_ERR_CONFIG, "a decode width of %" PRIu32 "; at most %d", o->width,
-                    (int)RUN_WIDTH_MAX);
+        return run_executor_fail(self, STATUS_ERR_CONFIG,
+                                 "a decode width of %" PRIu32 "; at most %d", o->width,
+                                 (int)RUN_WIDTH_MAX);
     }
     if (o->slot_count > PROTO_ROWS_MAX - 2) {
-        return fail(self, STATUS_ERR_CONFIG, "%" PRIu32 " slots; at most %d", o->slot_count,
-                    (int)PROTO_ROWS_MAX - 2);
+        return run_executor_fail(self, STATUS_ERR_CONFIG, "%" PRIu32 " slots; at most %d",
+                                 o->slot_count, (int)PROTO_ROWS_MAX - 2);
     }
     if (o->model_len_max > config->context_len) {
-        return fail(self, STATUS_ERR_CONFIG,
-                    "a length of %" PRIu32 " tokens; the model was made for %" PRIu32,
-                    o->model_len_max, config->context_len);
+        return run_executor_fail(self, STATUS_ERR_CONFIG,
+                                 "a length of %" PRIu32 " tokens; the model was made for %" PRIu32,
+                                 o->model_len_max, config->context_len);
     }
     if (o->model_len_max > PROTO_TOKENS_MAX) {
         o->model_len_max = PROTO_TOKENS_MAX;
     }
     if (o->step_tokens_max > PROTO_TOKENS_MAX) {
-        return fail(self, STATUS_ERR_CONFIG, "%" PRIu32 " tokens in a step; at most %d",
-                    o->step_tokens_max, (int)PROTO_TOKENS_MAX);
+        return run_executor_fail(self, STATUS_ERR_CONFIG,
+                                 "%" PRIu32 " tokens in a step; at most %d", o->step_tokens_max,
+                                 (int)PROTO_TOKENS_MAX);
     }
     if (o->step_tokens_max < o->slot_count * o->width) {
         o->step_tokens_max = o->slot_count * o->width; /* every slot may decode at once */
     }
     if (o->block_granularity > 65536 ||
         (o->page_size != 0 && o->block_granularity % o->page_size != 0)) {
-        return fail(self, STATUS_ERR_CONFIG,
-                    "blocks of %" PRIu32 " tokens and kernel pages of %" PRIu32
-                    " do not go together",
-                    o->block_granularity, o->page_size);
-    }
-    char error[256];
-    if (run_graph_settings_check(o, error, sizeof error) != STATUS_OK) {
-        return fail(self, STATUS_ERR_CONFIG, "%s", error);
+        return run_executor_fail(self, STATUS_ERR_CONFIG,
+                                 "blocks of %" PRIu32 " tokens and kernel pages of %" PRIu32
+                                 " do not go together",
+                                 o->block_granularity, o->page_size);
     }
     return choose_cache_dtype(self);
-}
-
-static proto_status_t
-make_cache(run_executor_t *self)
-{
-    run_executor_options_t *o = &self->options;
-    run_plan_options_t layout = {
-        .config = model_config(self->model),
-        .granularity = o->block_granularity,
-        .dtype = self->cache_dtype,
-    };
-    proto_status_t status = run_plan_new(&layout, &self->plan);
-    if (status != STATUS_OK) {
-        return fail(self, status, "the cache cannot be laid out");
-    }
-    run_memory_request_t request = {
-        .cache_size_bytes = o->cache_size_bytes,
-        .available_bytes = run_memory_available_bytes(),
-        .fixed_bytes =
-            2 * model_workspace_bytes(self->model, o->step_tokens_max, o->slot_count * o->width),
-        .slot_count = o->slot_count,
-        .model_len_max = o->model_len_max,
-        .width = o->width,
-        .step_tokens_max = o->step_tokens_max,
-    };
-    /* What is free now may grow, as a page cache gives way; what there is does not. */
-    uint64_t total_bytes = run_memory_total_bytes();
-    if (request.cache_size_bytes > total_bytes) {
-        return fail(self, STATUS_ERR_CONFIG,
-                    "no room for a cache of %.1f MiB as asked: this machine has %.1f MiB",
-                    (double)request.cache_size_bytes / 1048576.0, (double)total_bytes / 1048576.0);
-    }
-    run_memory_answer_t answer;
-    status = run_memory_solve(self->plan, &request, &answer);
-    if (status != STATUS_OK && request.cache_size_bytes > 0) {
-        /* Waiting does not help: the limit itself is too small. */
-        return fail(self, STATUS_ERR_CONFIG,
-                    "no room for a cache in %.1f MiB as asked: a block is %.2f MiB, and at least "
-                    "%u of them are needed",
-                    (double)request.cache_size_bytes / 1048576.0,
-                    (double)cache_plan_parent_bytes(self->plan) / 1048576.0,
-                    cache_plan_group_count(self->plan) + 1);
-    }
-    if (status != STATUS_OK) {
-        return fail(self, status, "no room for a cache: %.1f MiB available, a block is %.2f MiB",
-                    (double)request.available_bytes / 1048576.0,
-                    (double)cache_plan_parent_bytes(self->plan) / 1048576.0);
-    }
-    char line[512];
-    run_memory_describe(&request, &answer, line, sizeof line);
-    add_summary(self, "%s\n", line);
-    status = cache_plan_bind(self->plan, answer.parent_count);
-    if (status == STATUS_OK) {
-        status = cache_arena_new(self->device, self->plan, &self->arena);
-    }
-    return status == STATUS_OK ? STATUS_OK
-                               : fail(self, status, "cannot allocate the cache arena of %zu bytes",
-                                      cache_plan_arena_bytes(self->plan));
-}
-
-/* Where every page of every field lies, for the clearing of blocks. */
-static proto_status_t
-make_zero_fields(run_executor_t *self)
-{
-    uint32_t count = cache_plan_field_count(self->plan);
-    proto_status_t status =
-        device_alloc(self->device, DEVICE_MEMORY_PINNED, count * sizeof *self->zero_fields,
-                     (void **)&self->zero_fields);
-    if (status != STATUS_OK) {
-        return status;
-    }
-    for (uint32_t i = 0; i < count; i++) {
-        cache_place_t place = cache_plan_place(self->plan, i);
-        uint32_t group = cache_plan_field(self->plan, i)->group;
-        self->zero_fields[i] = (kern_page_field_t){
-            .pages = cache_arena_memory(self->arena) + place.page0_offset_bytes,
-            .stride_bytes = place.stride_bytes,
-            .page_bytes = place.page_bytes,
-            .group = group,
-            .page_count = cache_plan_page_count(self->plan, group),
-        };
-    }
-    self->zero_field_count = count;
-    return STATUS_OK;
 }
 
 proto_status_t
@@ -320,15 +236,11 @@ run_executor_make_backend(run_executor_t *self, backend_t **out_p)
         status = backend_set_cache_pool(backend, &pool);
     }
     if (status == STATUS_OK) {
-        status = backend_init_cuda_graph_state(backend);
-    }
-    const run_plants_t *plants = self->options.plants;
-    if (status == STATUS_OK && plants != NULL && plants->adjust_backend != NULL) {
-        plants->adjust_backend(backend);
+        status = run_executor_init_tree(backend);
     }
     if (status != STATUS_OK) {
         backend_destroy(&backend);
-        return fail(self, status, "cannot build the backend tree");
+        return run_executor_fail(self, status, "cannot build the backend tree");
     }
     *out_p = backend;
     return STATUS_OK;
@@ -383,11 +295,7 @@ make_buffers(run_executor_t *self)
         options.columns_max[g] = run_tables_columns_max(self->tables, g);
         clears += (uint64_t)o->slot_count * options.columns_max[g];
     }
-    uint64_t blocks = 0;
-    for (uint32_t g = 0; g < options.group_count; g++) {
-        blocks += cache_plan_page_count(self->plan, g);
-    }
-    clears = clears > blocks ? blocks : clears;
+    /* Every block of every slot at most: the same for the probe's cache and the real one. */
     options.clear_count_max = clears < CLEAR_COUNT_MIN ? CLEAR_COUNT_MIN : (uint32_t)clears;
     return run_buffers_init(&self->buffers, &options);
 }
@@ -404,44 +312,30 @@ make_runner(run_executor_t *self)
         .backend = self->backend,
         .sample = self->sample,
         .buffers = &self->buffers,
+        .capture_bs_max = o->capture_bs_max,
+        .enforce_eager = o->enforce_eager,
         .graph_debug = o->graph_debug,
         .progress = &self->layer,
-        .no_padding = o->no_padding,
+        .workspace = &self->workspace,
     };
-    const backend_t *const trees[] = {self->backend};
-    char culprits[RUN_CULPRITS_SIZE_BYTES];
-    backend_support_t support =
-        run_graph_settings_support(trees, sizeof trees / sizeof *trees, culprits);
-    add_summary(self, "%s", culprits);
-    run_graph_settings_t graphs;
-    run_graph_settings_resolve(o, support, &graphs);
-    options.capture_sizes = graphs.capture_sizes;
-    options.capture_size_count = graphs.capture_size_count;
-    options.prefill_tokens_max = graphs.prefill_tokens_max;
+    run_workspace_init(&self->workspace, self->device);
     proto_status_t status = run_forward_step_new(&options, &self->runner);
     if (status == STATUS_OK) {
-        status = run_forward_step_capture(self->runner);
-    }
-    uint32_t bucket = self->runner == NULL ? 0 : run_forward_step_failed_bucket(self->runner);
-    if (status != STATUS_OK && bucket > 0) {
-        return fail(self, status,
-                    "the prefill graph of %" PRIu32
-                    " tokens cannot be captured: %s; a backend that "
-                    "never can must declare it",
-                    bucket, proto_status_text(status));
+        run_executor_note_memory(self, "workspaces");
+        status = run_executor_capture(self);
     }
     if (status != STATUS_OK) {
-        return fail(self, status, "the decode graphs cannot be captured: %s",
-                    proto_status_text(status));
+        return run_executor_fail(self, status, "the decode graphs cannot be captured: %s",
+                                 proto_status_text(status));
     }
-    add_summary(self,
-                "buffers: %.1f MiB inputs and staging, %.1f MiB sampling, %.1f MiB workspaces; "
-                "%" PRIu32 " decode and %" PRIu32 " prefill graphs in %" PRIu64 " ms\n",
-                (double)self->buffers.size_bytes / 1048576.0,
-                (double)sample_pool_size_bytes(self->sample) / 1048576.0,
-                (double)run_forward_step_size_bytes(self->runner) / 1048576.0,
-                run_forward_step_graph_count(self->runner),
-                run_forward_step_bucket_count(self->runner), now_ms() - begin_ms);
+    run_executor_add_summary(
+        self,
+        "buffers: %.1f MiB inputs and staging, %.1f MiB sampling, %.1f MiB workspaces; "
+        "%" PRIu32 " decode graphs in %" PRIu64 " ms\n",
+        (double)self->buffers.size_bytes / 1048576.0,
+        (double)sample_pool_size_bytes(self->sample) / 1048576.0,
+        (double)run_forward_step_size_bytes(self->runner) / 1048576.0,
+        run_forward_step_graph_count(self->runner), now_ms() - begin_ms);
     return STATUS_OK;
 }
 
@@ -474,15 +368,28 @@ make_identity(run_executor_t *self)
 static proto_status_t
 build(run_executor_t *self)
 {
-    /* cppcheck-suppress uninitvar ; takes the array's declaration for a use of it */
-    proto_status_t (*const steps[])(run_executor_t *) = {
-        open_device,  load_model,    fill_options, make_cache,  make_zero_fields,
-        make_backend, make_sampling, make_buffers, make_runner, run_executor_init_flights,
+    static const struct {
+        proto_status_t (*run)(run_executor_t *);
+        const char *term; /* of the memory sum; NULL = before it begins, or none */
+    } steps[] = {
+        {open_device, NULL},
+        {load_model, NULL},
+        {fill_options, NULL},
+        {run_executor_open_cache, "page map"},
+        {make_backend, "decode metadata"},
+        {make_sampling, "sampling"},
+        {make_buffers, "inputs and staging"},
+        {make_runner, "decode graphs"},
+        {run_executor_settle_cache, NULL},
+        {run_executor_init_flights, NULL},
     };
     for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
-        proto_status_t status = steps[i](self);
+        proto_status_t status = steps[i].run(self);
         if (status != STATUS_OK) {
             return status;
+        }
+        if (steps[i].term != NULL) {
+            run_executor_note_memory(self, steps[i].term);
         }
     }
     make_identity(self);
@@ -509,7 +416,7 @@ run_executor_new(const run_executor_options_t *options, run_executor_t **out_p)
     proto_status_t status = build(self);
     if (status != STATUS_OK) {
         if (options->error != NULL && options->error_size_bytes > 0 && options->error[0] == '\0') {
-            (void)fail(self, status, "%s", proto_status_text(status));
+            (void)run_executor_fail(self, status, "%s", proto_status_text(status));
         }
         run_executor_destroy(&self);
         return status;
@@ -531,6 +438,7 @@ run_executor_destroy(run_executor_t **self_p)
         require(status == STATUS_OK || status == STATUS_ERR_DEVICE);
         run_executor_fini_flights(self);
         run_forward_step_destroy(&self->runner);
+        run_workspace_fini(&self->workspace);
         run_buffers_fini(&self->buffers);
         run_tables_destroy(&self->tables);
         sample_pool_destroy(&self->sample);

@@ -224,7 +224,9 @@ launch_step(run_executor_t *self, const proto_step_launch_t *launch, run_stage_t
     run_batch_t batch = {.stage = stage, .launch = launch};
     batch.tables =
         run_buffers_upload_tables(&self->buffers, stage, self->tables, flight->row_count);
-    status = run_forward_step_launch(self->runner, &batch, &flight->launched);
+    status = self->shadow.is_wanted
+                 ? run_shadow_launch(self, &batch, &flight->launched)
+                 : run_forward_step_launch(self->runner, &batch, &flight->launched);
     if (status != STATUS_OK) {
         return status;
     }
@@ -393,6 +395,37 @@ run_executor_reset(run_executor_t *self)
     self->collected_count = self->launched_count;
     run_tables_clear_all(self->tables);
     return self->sticky;
+}
+
+/* ---- what an operator may ask of a running executor ------------------------------------------ */
+
+void
+run_executor_set_graphs(run_executor_t *self, bool on)
+{
+    self->graphs_off = !on;
+    run_forward_step_set_graphs(self->runner, on);
+}
+
+proto_status_t
+run_executor_want_check(run_executor_t *self, bool is_planted)
+{
+    if (self->graphs_off || run_forward_step_graph_count(self->runner) == 0) {
+        return STATUS_ERR_REFUSED;
+    }
+    self->shadow = (run_shadow_t){.is_wanted = true, .is_planted = is_planted};
+    return STATUS_OK;
+}
+
+proto_status_t
+run_executor_take_check(run_executor_t *self, proto_status_t *result, const char **text_p)
+{
+    if (!self->shadow.is_done) {
+        return self->shadow.is_wanted ? STATUS_AGAIN : STATUS_END;
+    }
+    self->shadow.is_done = false;
+    *result = self->shadow.status;
+    *text_p = self->shadow.text;
+    return STATUS_OK;
 }
 
 const char *

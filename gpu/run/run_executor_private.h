@@ -8,10 +8,13 @@
 #include "file_model.h"
 #include "run_executor.h"
 #include "run_forward_step.h"
+#include "run_ledger.h"
 #include "run_memory.h"
+#include "run_shadow.h"
 #include "run_tables.h"
+#include "run_workspace.h"
 
-enum { RUN_SUMMARY_SIZE_BYTES = 2048 };
+enum { RUN_SUMMARY_SIZE_BYTES = 4096 };
 
 /* A step that was launched and not yet collected. */
 typedef struct {
@@ -45,11 +48,16 @@ struct run_executor {
     model_t *model;
     cache_plan_t *plan;
     cache_arena_t *arena;
+    run_ledger_t ledger;          /* what start-up allocated, weights apart */
+    uint64_t available_bytes;     /* before any of it */
+    uint64_t rebound_fixed_bytes; /* all but cache and weights, after the last rebind */
+    bool is_probing;              /* the cache bound now is the probe's */
     backend_t *backend;
     backend_t *planted_backend; /* the tree that a planted fault put aside; else NULL */
     sample_pool_t *sample;
     run_tables_t *tables;
     run_buffers_t buffers;
+    run_workspace_t workspace; /* of eager forwards */
     run_forward_step_t *runner;
     kern_page_field_t *zero_fields; /* device, [zero_field_count] */
     uint32_t zero_field_count;
@@ -57,6 +65,8 @@ struct run_executor {
     uint64_t launched_count;
     uint64_t collected_count;
     run_results_t results;
+    run_shadow_t shadow;
+    bool graphs_off;
     const float *last_logits;
     run_launched_t last_launched;
     _Atomic uint32_t layer;
@@ -73,6 +83,35 @@ struct run_executor {
 
 /* A tree bound to the executor's cache, with its decode buffers.  The caller owns *out_p. */
 MUST_CHECK proto_status_t run_executor_make_backend(run_executor_t *self, backend_t **out_p);
+
+/* For the parts of start-up: what went wrong, and a line of the summary. */
+proto_status_t run_executor_fail(run_executor_t *self, proto_status_t status, const char *format,
+                                 ...) __attribute__((format(printf, 3, 4)));
+void run_executor_add_summary(run_executor_t *self, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* ---- run_cache.c, run_rebind.c --------------------------------------------------------------- */
+
+/* What the device allocated since the last note is this term of the memory sum. */
+void run_executor_note_memory(run_executor_t *self, const char *name);
+/* Memory of the device, whoever uses it now. */
+uint64_t run_executor_total_bytes(const run_executor_t *self);
+/* A plan that is not bound yet.  The caller owns *out_p. */
+MUST_CHECK proto_status_t run_executor_new_plan(const run_executor_t *self, cache_plan_t **out_p);
+/* Plan and arena: the size that was asked for, or a probe's. */
+MUST_CHECK proto_status_t run_executor_open_cache(run_executor_t *self);
+/* The executor's own references to plan and arena, anew. */
+MUST_CHECK proto_status_t run_executor_publish_cache(run_executor_t *self);
+/* After the first capture: sizes the cache from what was measured, and moves to it. */
+MUST_CHECK proto_status_t run_executor_settle_cache(run_executor_t *self);
+/* Moves the executor to a new, empty cache; nothing may be in flight, and what the slots held is
+ * gone.  Graphs are captured again.  STATUS_ERR_INVALID: the tree rejects the pool, nothing moved;
+ * after another failure the executor can only be destroyed. */
+MUST_CHECK proto_status_t run_executor_rebind(run_executor_t *self, uint32_t parent_count);
+/* What is due after a bind, in the written order: decode buffers, verify workspace. */
+MUST_CHECK proto_status_t run_executor_init_tree(backend_t *backend);
+/* Freezes the workspace and captures. */
+MUST_CHECK proto_status_t run_executor_capture(run_executor_t *self);
 
 /* Allocates what launches and collects need: flights, results. */
 MUST_CHECK proto_status_t run_executor_init_flights(run_executor_t *self);

@@ -1,6 +1,7 @@
 /* The pointer guard. */
 #include "run_guard.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,7 +10,7 @@
 enum { ENTRY_COUNT_MAX = 256 };
 
 typedef struct {
-    const char *path; /* a literal of the node that reported it */
+    char path[BACKEND_PATH_SIZE_BYTES];
     const void *address;
     size_t size_bytes;
 } entry_t;
@@ -18,6 +19,7 @@ struct run_guard {
     uint32_t bs;
     uint32_t count;
     entry_t entries[ENTRY_COUNT_MAX];
+    char moved[BACKEND_PATH_SIZE_BYTES]; /* what the last verification found; "" = nothing */
 };
 
 static void
@@ -25,8 +27,10 @@ add_entry(void *context, const char *path, const void *address, size_t size_byte
 {
     run_guard_t *self = context;
     require(self->count < ENTRY_COUNT_MAX);
-    self->entries[self->count++] =
-        (entry_t){.path = path, .address = address, .size_bytes = size_bytes};
+    entry_t *entry = &self->entries[self->count++];
+    entry->address = address;
+    entry->size_bytes = size_bytes;
+    (void)snprintf(entry->path, sizeof entry->path, "%s", path);
 }
 
 proto_status_t
@@ -52,9 +56,8 @@ run_guard_destroy(run_guard_t **self_p)
 }
 
 typedef struct {
-    const run_guard_t *guard;
+    run_guard_t *guard;
     uint32_t at;
-    const char *first_moved;
 } walk_t;
 
 static void
@@ -65,22 +68,51 @@ compare_entry(void *context, const char *path, const void *address, size_t size_
     walk->at++;
     bool is_same = entry != NULL && strcmp(entry->path, path) == 0 && entry->address == address &&
                    entry->size_bytes == size_bytes;
-    if (!is_same && walk->first_moved == NULL) {
-        walk->first_moved = path;
+    if (!is_same && walk->guard->moved[0] == '\0') {
+        (void)snprintf(walk->guard->moved, sizeof walk->guard->moved, "%s", path);
     }
 }
 
 proto_status_t
-run_guard_verify(const run_guard_t *self, const backend_t *backend, const char **path_p)
+run_guard_verify(run_guard_t *self, const backend_t *backend, const char **path_p)
 {
     walk_t walk = {.guard = self};
+    self->moved[0] = '\0';
     backend_visit_decode_slot(backend, self->bs, compare_entry, &walk);
-    if (walk.first_moved == NULL && walk.at != self->count) {
-        walk.first_moved = self->entries[walk.at].path;
+    if (self->moved[0] == '\0' && walk.at != self->count) {
+        memcpy(self->moved, self->entries[walk.at].path, sizeof self->moved);
     }
-    if (walk.first_moved != NULL) {
-        *path_p = walk.first_moved;
+    if (self->moved[0] != '\0') {
+        *path_p = self->moved;
         return STATUS_ERR_INTERNAL;
     }
     return STATUS_OK;
+}
+
+typedef struct {
+    uintptr_t begin;
+    uintptr_t end;
+    char *path;
+} leak_t;
+
+static void
+find_leak(void *context, const char *path, const void *address, size_t size_bytes)
+{
+    leak_t *leak = context;
+    uintptr_t begin = (uintptr_t)address;
+    if (begin < leak->end && begin + size_bytes > leak->begin && leak->path[0] == '\0') {
+        (void)snprintf(leak->path, BACKEND_PATH_SIZE_BYTES, "%s", path);
+    }
+}
+
+proto_status_t
+run_guard_check_eager(const backend_t *backend, uint32_t bs, const device_pool_t *pool,
+                      char path[BACKEND_PATH_SIZE_BYTES])
+{
+    size_t size_bytes = 0;
+    uintptr_t begin = (uintptr_t)device_pool_memory(pool, &size_bytes);
+    leak_t leak = {.begin = begin, .end = begin + size_bytes, .path = path};
+    path[0] = '\0';
+    backend_visit_decode_slot(backend, bs, find_leak, &leak);
+    return path[0] == '\0' ? STATUS_OK : STATUS_ERR_INTERNAL;
 }

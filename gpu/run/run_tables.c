@@ -62,6 +62,16 @@ run_tables_destroy(run_tables_t **self_p)
     *self_p = NULL;
 }
 
+void
+run_tables_bind(run_tables_t *self, const cache_plan_t *plan)
+{
+    require(cache_plan_group_count(plan) == self->group_count);
+    for (uint32_t g = 0; g < self->group_count; g++) {
+        self->groups[g].block_count = cache_plan_page_count(plan, g);
+    }
+    run_tables_clear_all(self);
+}
+
 uint32_t
 run_tables_columns_max(const run_tables_t *self, uint32_t group)
 {
@@ -113,6 +123,16 @@ run_tables_patch(run_tables_t *self, uint32_t slot, uint32_t group_index, uint32
         group->filled[slot] = first_column + count;
     }
     return STATUS_OK;
+}
+
+int32_t
+run_tables_get(const run_tables_t *self, uint32_t slot, uint32_t group_index, uint32_t column)
+{
+    require(slot <= self->slot_count);
+    require(group_index < self->group_count);
+    const group_t *group = &self->groups[group_index];
+    return column < group->columns_max ? group->blocks[(size_t)slot * group->columns_max + column]
+                                       : 0;
 }
 
 uint32_t

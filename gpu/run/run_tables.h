@@ -17,6 +17,9 @@ MUST_CHECK proto_status_t run_tables_new(const cache_plan_t *plan, uint32_t slot
                                          uint32_t token_count_max, run_tables_t **out_p);
 void run_tables_destroy(run_tables_t **self_p);
 
+/* Takes the block counts of a plan with the same groups; for a rebind, between two steps. */
+void run_tables_bind(run_tables_t *self, const cache_plan_t *plan);
+
 /* Columns of a group's table. */
 uint32_t run_tables_columns_max(const run_tables_t *self, uint32_t group);
 
@@ -29,6 +32,9 @@ void run_tables_clear_all(run_tables_t *self);
 MUST_CHECK proto_status_t run_tables_patch(run_tables_t *self, uint32_t slot, uint32_t group,
                                            uint32_t first_column, const uint32_t *blocks,
                                            uint32_t count);
+
+/* The block in a column; 0 = none. */
+int32_t run_tables_get(const run_tables_t *self, uint32_t slot, uint32_t group, uint32_t column);
 
 /* The widest filled column count of some slots. */
 uint32_t run_tables_columns(const run_tables_t *self, uint32_t group, const int32_t *slots,

@@ -421,6 +421,28 @@ sample_pool_logprob_width(const sample_pool_t *self, uint32_t slot)
     return self->logprob_widths[slot];
 }
 
+void
+sample_pool_visit_step_spans(const sample_pool_t *self, const int32_t *slots, uint32_t bs,
+                             sample_visit_fn visit, void *context)
+{
+    const sample_outputs_t *out = &self->outputs;
+    size_t rows = (size_t)bs * self->options.width;
+    size_t entries = rows * KERN_SAMPLE_LOGPROBS_WIDTH;
+    visit(context, "sample.tokens", out->tokens, rows * sizeof *out->tokens);
+    visit(context, "sample.accept_lengths", out->accept_lengths, bs * sizeof *out->accept_lengths);
+    visit(context, "sample.row_flags", out->row_flags, bs * sizeof *out->row_flags);
+    visit(context, "sample.logprob_ids", out->logprob_ids, entries * sizeof *out->logprob_ids);
+    visit(context, "sample.logprob_values", out->logprob_values,
+          entries * sizeof *out->logprob_values);
+    size_t vocabulary = self->options.vocabulary;
+    for (uint32_t i = 0; i < bs; i++) {
+        require(slots[i] > 0);
+        require((uint32_t)slots[i] < self->rows);
+        visit(context, "sample.counts", self->counts + (size_t)slots[i] * vocabulary,
+              vocabulary * sizeof *self->counts);
+    }
+}
+
 size_t
 sample_pool_size_bytes(const sample_pool_t *self)
 {

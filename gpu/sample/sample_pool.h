@@ -74,6 +74,15 @@ const sample_outputs_t *sample_pool_outputs(const sample_pool_t *self);
 /* Entries of a token's logprobs that the slot's latest setup asked for; 0 = none. */
 uint32_t sample_pool_logprob_width(const sample_pool_t *self, uint32_t slot);
 
+/* Reports one span of device memory; `path` lives for the call. */
+typedef void (*sample_visit_fn)(void *context, const char *path, const void *address,
+                                size_t size_bytes);
+
+/* What the sampling of a decode step of `bs` requests changes: their outputs and the count rows of
+ * their slots (slots[bs], host memory). */
+void sample_pool_visit_step_spans(const sample_pool_t *self, const int32_t *slots, uint32_t bs,
+                                  sample_visit_fn visit, void *context);
+
 /* Bytes of device memory held. */
 size_t sample_pool_size_bytes(const sample_pool_t *self);
 

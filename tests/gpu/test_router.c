@@ -1,5 +1,6 @@
 /* The cache group router and its leaf: slot math, padding, delivery, views, rebinding. */
 #include <check.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "device_host.h"
@@ -262,7 +263,7 @@ END_TEST
 
 typedef struct {
     uint32_t count;
-    const char *paths[16];
+    char paths[16][BACKEND_PATH_SIZE_BYTES];
     const void *addresses[16];
     size_t sizes[16];
     int32_t contents[16][64];
@@ -273,7 +274,7 @@ visit_one(void *context, const char *path, const void *address, size_t size_byte
 {
     visit_t *visit = context;
     ck_assert_uint_lt(visit->count, 16);
-    visit->paths[visit->count] = path;
+    (void)snprintf(visit->paths[visit->count], BACKEND_PATH_SIZE_BYTES, "%s", path);
     visit->addresses[visit->count] = address;
     visit->sizes[visit->count] = size_bytes;
     size_t bytes = size_bytes < sizeof *visit->contents ? size_bytes : sizeof *visit->contents;

@@ -150,7 +150,8 @@ START_TEST(rows_are_gathered_and_bytes_moved)
     const int32_t indices[6] = {22, 0, 5, -1, 23, 5};
     kern_team_t *team = reference_team(kern_path_best(), 2);
     reference_guarded_t out = reference_guarded_new((size_t)6 * cols * sizeof(float));
-    kern_gather_rows_args_t gather = {input, STRIDE, ROWS, indices, out.data, cols, 6, cols};
+    kern_gather_rows_args_t gather = {input, STRIDE, ROWS, indices,       out.data,
+                                      cols,  6,      cols, KERN_FORM_ROWS};
     kern_team_run(team, kern_gather_rows_host, &gather);
     reference_guarded_check(&out);
     for (uint32_t i = 0; i < 6 * cols; i++) {

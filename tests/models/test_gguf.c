@@ -613,6 +613,7 @@ END_TEST
 START_TEST(a_config_that_cannot_be_run_is_refused)
 {
     expect(&(change_t){.arch = "falcon"}, STATUS_ERR_UNSUPPORTED, "llama, qwen3");
+    expect(&(change_t){.arch = "deepseek2"}, STATUS_ERR_UNSUPPORTED, "folder");
     expect(&(change_t){.arch = "qwen3"}, STATUS_ERR_MALFORMED, "qwen3.block_count");
     expect(&(change_t){.skip = "general.architecture"}, STATUS_ERR_MALFORMED, "missing");
     expect(&(change_t){.skip = "llama.block_count"}, STATUS_ERR_MALFORMED, "missing");
@@ -655,6 +656,9 @@ START_TEST(hostile_tensors_are_refused)
         expect(&malformed[i], STATUS_ERR_MALFORMED, "");
     }
     expect(&(change_t){.tensor = gate, .type_plus_one = 8}, STATUS_ERR_UNSUPPORTED, "Q5_1");
+    /* This one's rows are as long in MXFP4, padding included. */
+    expect(&(change_t){.tensor = "blk.0.attn_k.weight", .type_plus_one = 40},
+           STATUS_ERR_UNSUPPORTED, "MXFP4 is for experts");
     expect(&(change_t){.tensor = gate, .type_plus_one = 8}, STATUS_ERR_UNSUPPORTED, "Q6_K");
     expect(&(change_t){.tensor = gate, .type_plus_one = 1000}, STATUS_ERR_UNSUPPORTED, "999");
     expect(&(change_t){.tensor = gate, .type_plus_one = 13}, STATUS_ERR_MALFORMED, "whole blocks");

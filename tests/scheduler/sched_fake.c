@@ -14,6 +14,7 @@ typedef struct {
     uint32_t known;    /* tokens in `tokens` */
     uint32_t computed; /* tokens in the cache */
     uint32_t hashed;   /* pages whose hash is known */
+    bool is_spoiled;   /* a row of it gave a NaN: what rows in flight read is no matter */
     uint8_t chain[PROTO_HASH_SIZE_BYTES];
     int32_t tokens[FAKE_LENGTH_MAX];
 } slot_t;
@@ -26,7 +27,7 @@ typedef struct {
     uint32_t extends;
     uint8_t counts[FAKE_SLOTS_MAX];
     uint8_t flags[FAKE_SLOTS_MAX];
-    int32_t tokens[FAKE_SLOTS_MAX];
+    int32_t tokens[FAKE_SLOTS_MAX * FAKE_WIDTH_MAX];
     uint32_t token_count;
     uint32_t hash_rows[FAKE_SLOTS_MAX];
     uint32_t hash_pages[FAKE_SLOTS_MAX];
@@ -74,6 +75,12 @@ sched_fake_next(const int32_t *tokens, uint32_t length)
     return (int32_t)(history(tokens, length) % 50000);
 }
 
+uint32_t
+sched_fake_accepted(const int32_t *tokens, uint32_t length, uint32_t width)
+{
+    return 1 + (uint32_t)(mix(history(tokens, length) + 17) % width);
+}
+
 void
 sched_fake_prompt(sched_fake_request_t *request, uint32_t family, uint32_t shared,
                   uint32_t page_tokens)
@@ -98,11 +105,13 @@ sched_fake_new(const sched_fake_options_t *options)
     sched_fake_t *self = calloc(1, sizeof *self);
     require(self != NULL);
     require(options->slot_count <= FAKE_SLOTS_MAX);
+    require(options->width <= FAKE_WIDTH_MAX);
     self->options = *options;
+    self->options.width = options->width == 0 ? 1 : options->width;
     uint32_t stride = 0;
     for (uint32_t g = 0; g < options->group_count; g++) {
-        self->columns[g] =
-            (options->model_len_max + options->granularities[g] - 1) / options->granularities[g];
+        uint32_t positions = options->model_len_max + self->options.width - 1;
+        self->columns[g] = (positions + options->granularities[g] - 1) / options->granularities[g];
         stride += self->columns[g];
         require((options->parent_count - 1) * options->packings[g] < BLOCKS_MAX);
     }
@@ -123,7 +132,7 @@ sched_fake_new(const sched_fake_options_t *options)
         .model_len_max = options->model_len_max,
         .slot_count = options->slot_count,
         .step_tokens_max = options->step_tokens_max,
-        .decode_width = 1,
+        .decode_width = self->options.width,
         .overlap_depth_max = options->overlap_depth_max,
         .prefix_granularity = options->page_tokens,
         .parent_count = options->parent_count,
@@ -211,12 +220,43 @@ reference_count(sched_fake_t *self, uint32_t group, uint32_t block)
     return count;
 }
 
-/* Reads what position `end` - 1 attends to, then writes [begin, end); aborts on wrong content. */
+/* What a state group keeps of the state after `length` tokens. */
+static uint64_t
+state_after(const slot_t *slot, uint32_t length)
+{
+    return history(slot->tokens, length) ^ 0x57a7e;
+}
+
+/* The state before `begin` is where it has to be, and the row may write columns [first, last]. */
 static void
-forward(sched_fake_t *self, uint32_t slot_index, uint32_t begin, uint32_t end)
+check_states(sched_fake_t *self, uint32_t slot_index, uint32_t g, uint32_t begin, uint32_t first,
+             uint32_t last)
+{
+    const slot_t *slot = &self->slots[slot_index];
+    uint32_t granularity = self->options.granularities[g];
+    const uint32_t *table = table_of(self, slot_index, g);
+    if (begin > 0) {
+        uint32_t block = table[(begin - 1) / granularity];
+        require(block != 0);
+        require(content_of(self, g, block)[0] == state_after(slot, begin));
+    }
+    for (uint32_t c = first; c <= last && c < self->columns[g]; c++) {
+        require(table[c] != 0);
+        require(reference_count(self, g, table[c]) == 1);
+    }
+}
+
+/* Reads what position `begin` attends to, then writes [begin, kept) and, of a decoding row, on to
+ * `decode_end`, which it does not go on with (0 = a chunk); aborts on wrong content. */
+static void
+forward(sched_fake_t *self, uint32_t slot_index, uint32_t begin, uint32_t kept, uint32_t decode_end)
 {
     slot_t *slot = &self->slots[slot_index];
-    require(begin < end && end <= slot->known);
+    uint32_t end = decode_end != 0 ? decode_end : kept;
+    require(begin < kept && kept <= end && kept <= slot->known);
+    if (slot->is_spoiled) {
+        return;
+    }
     for (uint32_t g = 0; g < self->options.group_count; g++) {
         uint32_t granularity = self->options.granularities[g];
         const uint32_t *table = table_of(self, slot_index, g);
@@ -224,37 +264,77 @@ forward(sched_fake_t *self, uint32_t slot_index, uint32_t begin, uint32_t end)
         if (self->options.kinds[g] == 1 && begin >= self->options.windows[g]) {
             first = begin - self->options.windows[g] + 1;
         }
-        for (uint32_t p = first; p < begin; p++) {
+        for (uint32_t p = self->options.kinds[g] == 2 ? begin : first; p < begin; p++) {
             require(table[p / granularity] != 0);
             uint64_t expected = history(slot->tokens, p + 1);
             require(content_of(self, g, table[p / granularity])[p % granularity] == expected);
         }
-        for (uint32_t p = begin; p < end; p++) {
+        for (uint32_t p = begin; p < end && self->options.kinds[g] != 2; p++) {
+            if (p / granularity >= self->columns[g]) {
+                continue; /* beyond the longest request: the device writes it nowhere */
+            }
             uint32_t block = table[p / granularity];
             require(block != 0);
             require(reference_count(self, g, block) == 1);
-            content_of(self, g, block)[p % granularity] = history(slot->tokens, p + 1);
+            content_of(self, g, block)[p % granularity] =
+                p < kept ? history(slot->tokens, p + 1) : 0xdead;
+        }
+        if (self->options.kinds[g] == 2) {
+            /* A chunk leaves its last state, a decoding row one of those that it computes: the
+             * columns behind that one hold nothing. */
+            uint32_t last = (end - 1) / granularity;
+            check_states(self, slot_index, g, begin, decode_end != 0 ? begin / granularity : last,
+                         last);
+            uint32_t column = (kept - 1) / granularity;
+            content_of(self, g, table[column])[0] = state_after(slot, kept);
+            for (uint32_t c = column + 1; c <= last && c < self->columns[g]; c++) {
+                content_of(self, g, table[c])[0] = 0xdead;
+            }
         }
     }
-    slot->computed = end;
+    slot->computed = kept;
 }
 
+/* The tokens of a row that samples: `most` at most. */
 static void
-sample(sched_fake_t *self, uint32_t slot_index, step_t *step)
+sample(sched_fake_t *self, uint32_t slot_index, step_t *step, uint32_t most)
 {
     slot_t *slot = &self->slots[slot_index];
     uint32_t row = step->rows;
-    uint32_t generated = slot->known - slot->prompt_length + 1;
-    if (slot->owner->nan_at == generated) {
-        step->flags[row] = PROTO_ROW_NAN;
-        step->counts[row] = 0;
-        return;
+    step->counts[row] = 0;
+    step->flags[row] = 0;
+    while (step->counts[row] < most && step->flags[row] == 0) {
+        uint32_t generated = slot->known - slot->prompt_length + 1;
+        if (slot->owner->nan_at == generated) {
+            step->flags[row] = PROTO_ROW_NAN;
+            step->token_count -= step->counts[row];
+            slot->known -= step->counts[row];
+            step->counts[row] = 0;
+            return;
+        }
+        int32_t token = sched_fake_next(slot->tokens, slot->known);
+        slot->tokens[slot->known++] = token;
+        step->tokens[step->token_count++] = token;
+        step->counts[row]++;
+        step->flags[row] = slot->owner->stop_at == generated ? PROTO_ROW_STOP_TOKEN : 0;
     }
-    int32_t token = sched_fake_next(slot->tokens, slot->known);
-    slot->tokens[slot->known++] = token;
-    step->tokens[step->token_count++] = token;
-    step->counts[row] = 1;
-    step->flags[row] = slot->owner->stop_at == generated ? PROTO_ROW_STOP_TOKEN : 0;
+}
+
+/* A decoding row: the input is the last known token; as many drafts are right as it accepts, and
+ * one token more is sampled. */
+static void
+decode(sched_fake_t *self, uint32_t slot_index, step_t *step)
+{
+    slot_t *slot = &self->slots[slot_index];
+    uint32_t begin = slot->known - 1;
+    uint32_t width = self->options.width;
+    uint32_t accepted = sched_fake_accepted(slot->tokens, slot->known, width);
+    sample(self, slot_index, step, accepted);
+    bool is_nan = (step->flags[step->rows] & PROTO_ROW_NAN) != 0;
+    uint32_t kept = is_nan ? begin + 1 : begin + step->counts[step->rows];
+    forward(self, slot_index, begin, kept, begin + width);
+    slot->is_spoiled = slot->is_spoiled || is_nan;
+    step->computed += width;
 }
 
 static void
@@ -326,11 +406,12 @@ run_rows(sched_fake_t *self, const proto_plan_t *plan, step_t *step)
         uint32_t end = plan->extend_begins.data[i] + plan->extend_lengths.data[i];
         require(self->slots[slot].request != 0 && !seen[slot]);
         seen[slot] = true;
-        forward(self, slot, plan->extend_begins.data[i], end);
+        forward(self, slot, plan->extend_begins.data[i], end, 0);
         step->computed += plan->extend_lengths.data[i];
         if (plan->extend_samples.data[i] != 0) {
             require(end == self->slots[slot].known);
-            sample(self, slot, step);
+            sample(self, slot, step, 1);
+            self->slots[slot].is_spoiled = step->flags[step->rows] == PROTO_ROW_NAN;
         } else {
             step->counts[step->rows] = 0;
             step->flags[step->rows] = 0;
@@ -342,9 +423,7 @@ run_rows(sched_fake_t *self, const proto_plan_t *plan, step_t *step)
         uint32_t slot = plan->decode_slots.data[i];
         require(self->slots[slot].request != 0 && !seen[slot]);
         seen[slot] = true;
-        forward(self, slot, self->slots[slot].known - 1, self->slots[slot].known);
-        step->computed++;
-        sample(self, slot, step);
+        decode(self, slot, step);
         hash_pages(self, slot, step);
     }
     require(step->computed <= self->options.step_tokens_max);
@@ -411,6 +490,12 @@ uint64_t
 sched_fake_clear_count(const sched_fake_t *self)
 {
     return self->clear_count;
+}
+
+uint32_t
+sched_fake_block(const sched_fake_t *self, uint32_t slot, uint32_t group, uint32_t column)
+{
+    return table_of((sched_fake_t *)(uintptr_t)self, slot, group)[column];
 }
 
 uint32_t

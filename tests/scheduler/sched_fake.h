@@ -4,7 +4,9 @@
  * cache by content: each position of each block remembers a digest of the tokens that it was
  * computed from.  A row that reads a block with other content than its own history aborts the
  * test, so every mistake with prefix pages, swaps, holes and early reuse is seen.  The next token
- * is a digest of the history; so it must not depend on how the request was scheduled. */
+ * is a digest of the history; so it must not depend on how the request was scheduled.  A wide row
+ * gives 1 to `width` tokens, as the history has it.  A block of a state group remembers the digest
+ * of exactly the tokens that its state is after. */
 #ifndef SCHED_FAKE_H
 #define SCHED_FAKE_H
 
@@ -20,6 +22,7 @@ enum {
     FAKE_SLOTS_MAX = 64,
     FAKE_LENGTH_MAX = 2048,
     FAKE_STEPS_MAX = 2,
+    FAKE_WIDTH_MAX = 8,
 };
 
 typedef struct {
@@ -29,6 +32,7 @@ typedef struct {
     uint32_t overlap_depth_max;
     uint32_t page_tokens;
     uint32_t parent_count;
+    uint32_t width; /* of decode rows; 0 = 1 */
     uint32_t group_count;
     uint32_t kinds[4];
     uint32_t granularities[4];
@@ -62,6 +66,9 @@ void sched_fake_prompt(sched_fake_request_t *request, uint32_t family, uint32_t 
 /* The token that every correct run gives after `length` tokens. */
 int32_t sched_fake_next(const int32_t *tokens, uint32_t length);
 
+/* The tokens that a wide row gives behind `length` tokens, if nothing ends it. */
+uint32_t sched_fake_accepted(const int32_t *tokens, uint32_t length, uint32_t width);
+
 /* ADMIT. */
 void sched_fake_admit(sched_fake_t *self, const sched_admission_t *admission,
                       const sched_fake_request_t *request);
@@ -73,6 +80,8 @@ void sched_fake_refuse_next(sched_fake_t *self);
 bool sched_fake_result(sched_fake_t *self, proto_step_result_t *out);
 /* Blocks written so far that the plan asked to clear. */
 uint64_t sched_fake_clear_count(const sched_fake_t *self);
+/* What the table of a slot has in a column; 0 = a hole. */
+uint32_t sched_fake_block(const sched_fake_t *self, uint32_t slot, uint32_t group, uint32_t column);
 /* Slots that hold a request. */
 uint32_t sched_fake_used_count(const sched_fake_t *self);
 

@@ -280,6 +280,9 @@ sched_world_plan(sched_world_t *self)
         self->refusals[self->refusal_count++] = refused;
     }
     self->last_plan = plan;
+    bool extends = plan.extend_slots.count > 0;
+    self->last_begin = extends ? plan.extend_begins.data[0] : 0;
+    self->last_length = extends ? plan.extend_lengths.data[0] : 0;
     self->steps_sent++;
     take_ends(self);
     return true;

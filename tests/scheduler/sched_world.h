@@ -26,6 +26,8 @@ typedef struct {
     uint32_t refusal_count;
     uint32_t steps_sent;
     proto_plan_t last_plan; /* lengths only: its views are gone */
+    uint32_t last_begin;    /* of its first extend */
+    uint32_t last_length;
 } sched_world_t;
 
 /* Makes both and attaches them. */

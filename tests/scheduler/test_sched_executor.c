@@ -217,8 +217,8 @@ attach_with(uint32_t kind, uint32_t granularity, proto_error_t *error)
 START_TEST(an_executor_that_cannot_be_served_is_told_why)
 {
     proto_error_t error;
-    ck_assert_int_eq(attach_with(2, 4, &error), STATUS_ERR_UNSUPPORTED);
-    ck_assert_ptr_nonnull(strstr(error.detail, "kind 2"));
+    ck_assert_int_eq(attach_with(3, 4, &error), STATUS_ERR_UNSUPPORTED);
+    ck_assert_ptr_nonnull(strstr(error.detail, "kind 3"));
     ck_assert_int_eq(attach_with(0, 3, &error), STATUS_ERR_CONFIG);
     ck_assert_ptr_nonnull(strstr(error.detail, "granularity 3"));
     ck_assert_int_eq(attach_with(1, 4, &error), STATUS_OK);

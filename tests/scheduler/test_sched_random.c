@@ -30,7 +30,28 @@ typedef struct {
     uint32_t twin_percent;  /* of the rounds: the core is saved and restored, the two go on alike */
     uint32_t loss_permille; /* of the rounds: the executor goes and comes; so does the owner */
     bool sliding;
+    bool states; /* a full, a sliding and a state group, or some of them; rows of 1 to 4 tokens */
 } life_t;
+
+/* Turns groups into state groups and rows into wide ones. */
+static void
+add_states(random_t *random, sched_fake_options_t *options)
+{
+    options->width = 1 + draw(random, 4);
+    options->group_count = 1 + draw(random, 4);
+    uint32_t state = draw(random, options->group_count);
+    for (uint32_t g = 0; g < options->group_count; g++) {
+        options->kinds[g] = g == state ? 2 : draw(random, 3);
+        options->granularities[g] = options->page_tokens >> draw(random, 3);
+        options->windows[g] = options->kinds[g] == 1 ? 1 + draw(random, 12) : 0;
+        options->packings[g] = 1 + draw(random, 4);
+        options->parent_count += 8 + draw(random, 8);
+    }
+    options->step_tokens_max += options->page_tokens;
+    if (options->step_tokens_max < options->width) {
+        options->step_tokens_max = options->width;
+    }
+}
 
 static sched_fake_options_t
 random_executor(random_t *random, const life_t *life)
@@ -56,6 +77,9 @@ random_executor(random_t *random, const life_t *life)
             options.packings[g] = 1 + draw(random, 4);
         }
         options.parent_count += 16;
+    }
+    if (life->states) {
+        add_states(random, &options);
     }
     return options;
 }
@@ -225,6 +249,32 @@ START_TEST(every_request_ends_once_with_sliding_groups)
 }
 END_TEST
 
+START_TEST(every_request_ends_once_with_state_groups)
+{
+    live_many("states",
+              &(life_t){.request_count = 30,
+                        .abort_percent = 10,
+                        .refuse_percent = 3,
+                        .end_early_percent = 10,
+                        .states = true},
+              300);
+}
+END_TEST
+
+START_TEST(restored_core_goes_on_with_state_groups)
+{
+    live_many("state twins",
+              &(life_t){.request_count = 30,
+                        .abort_percent = 12,
+                        .refuse_percent = 3,
+                        .end_early_percent = 10,
+                        .twin_percent = 8,
+                        .loss_permille = 4,
+                        .states = true},
+              150);
+}
+END_TEST
+
 /* A snapshot holds everything that decides: what it is restored to says the same for ever. */
 START_TEST(restored_core_goes_on_as_the_saved_one)
 {
@@ -285,6 +335,8 @@ main(int argument_count, char **arguments)
     tcase_add_test(tcase, every_request_ends_once_with_sliding_groups);
     tcase_add_test(tcase, restored_core_goes_on_as_the_saved_one);
     tcase_add_test(tcase, restored_core_goes_on_with_sliding_groups);
+    tcase_add_test(tcase, every_request_ends_once_with_state_groups);
+    tcase_add_test(tcase, restored_core_goes_on_with_state_groups);
     tcase_add_test(tcase, seeds_that_failed_stay_good);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);

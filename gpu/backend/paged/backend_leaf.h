@@ -46,6 +46,9 @@ typedef struct {
     void (*forward)(backend_leaf_t *self, const backend_forward_t *forward);
     void (*visit_decode_slot)(const backend_leaf_t *self, uint32_t bs, backend_visit_fn visit,
                               void *context);
+    /* As of backend_base.h; NULL = there are none. */
+    void (*visit_step_spans)(const backend_leaf_t *self, uint32_t bs, backend_visit_fn visit,
+                             void *context);
 } backend_leaf_vtable_t;
 
 /* First member of every leaf. */

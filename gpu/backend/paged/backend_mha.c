@@ -255,19 +255,24 @@ cache_of(const mha_t *self, const backend_forward_t *forward, const int32_t *pag
     return cache;
 }
 
+/* The last rows of the forward are the decode requests'. */
 static void
 forward_decode(mha_t *self, const backend_forward_t *forward, const int32_t *page_table,
                const int32_t *seq_lens, uint32_t bs)
 {
+    uint32_t first = forward->rows - bs * self->base.options.width;
     kern_attention_decode_args_t args = {
         .cache = cache_of(self, forward, page_table),
-        .q = forward->q,
+        .q = forward->q + first * forward->q_stride,
         .q_stride = forward->q_stride,
         .seq_lens = seq_lens,
         .bs = bs,
         .rows_per_request = self->base.options.width,
         .output = forward->output,
         .output_stride = forward->output_stride,
+        .output_form = forward->output_form,
+        .output_first = first,
+        .output_rows = forward->rows,
         .workspace = self->workspace,
         .workspace_size_bytes = self->workspace_bytes,
     };
@@ -297,17 +302,17 @@ mha_forward(backend_leaf_t *base, const backend_forward_t *forward)
             .cu_q = meta->extend_cu_lens,
             .seq_lens = meta->seq_lens,
             .request_count = meta->num_extends,
+            .row_count = meta->extend_tokens,
             .output = forward->output,
             .output_stride = forward->output_stride,
+            .output_form = forward->output_form,
+            .output_first = 0,
+            .output_rows = forward->rows,
         };
         device_ops(base->options.device)->attention_extend(base->options.stream, &args);
     }
     if (decodes > 0) {
-        backend_forward_t rest = *forward;
-        rest.q += meta->extend_tokens * forward->q_stride;
-        rest.output += meta->extend_tokens * forward->output_stride;
-        rest.rows -= meta->extend_tokens;
-        forward_decode(self, &rest,
+        forward_decode(self, forward,
                        meta->page_table + (size_t)meta->num_extends * base->page_count_max,
                        meta->seq_lens + meta->num_extends, decodes);
     }
@@ -327,6 +332,15 @@ mha_visit(const backend_leaf_t *base, uint32_t bs, backend_visit_fn visit, void 
     visit(context, "mha.decode.workspace", self->workspace, self->workspace_bytes);
 }
 
+static void
+mha_visit_step(const backend_leaf_t *base, uint32_t bs, backend_visit_fn visit, void *context)
+{
+    const mha_t *self = (const mha_t *)base;
+    visit(context, "mha.decode.page_table", self->page_table_buf,
+          (size_t)bs * base->page_count_max * sizeof(int32_t));
+    visit(context, "mha.decode.seq_lens", self->seq_lens_buf, bs * sizeof(int32_t));
+}
+
 static const backend_leaf_vtable_t mha_vtable = {
     .destroy = mha_destroy,
     .validate = mha_validate,
@@ -338,6 +352,7 @@ static const backend_leaf_vtable_t mha_vtable = {
     .set_request_slots = NULL,
     .forward = mha_forward,
     .visit_decode_slot = mha_visit,
+    .visit_step_spans = mha_visit_step,
 };
 
 proto_status_t

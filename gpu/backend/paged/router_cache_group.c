@@ -1,6 +1,8 @@
 /* The CacheGroupRouter. */
 #include "router_cache_group.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "proto_require.h"
@@ -36,13 +38,20 @@ drop_graph_state(router_t *self)
 }
 
 static void
+drop_leaves(router_t *self)
+{
+    while (self->leaf_count > 0) {
+        backend_leaf_t *leaf = self->leaves[--self->leaf_count];
+        leaf->vtable->destroy(leaf);
+    }
+}
+
+static void
 router_destroy(backend_t *base)
 {
     router_t *self = (router_t *)base;
     drop_graph_state(self);
-    for (uint32_t i = 0; i < self->leaf_count; i++) {
-        self->leaves[i]->vtable->destroy(self->leaves[i]);
-    }
+    drop_leaves(self);
     free(self->leaf_of_layer);
     free(self);
 }
@@ -147,6 +156,7 @@ router_publish(backend_t *base, const cache_pool_t *pool)
     router_t *self = (router_t *)base;
     drop_graph_state(self);
     if (!base->is_bound) {
+        drop_leaves(self); /* of a first bind that failed */
         proto_status_t status = make_leaves(self, pool);
         if (status != STATUS_OK) {
             return status;
@@ -338,17 +348,44 @@ router_write_locations(const backend_t *base, uint32_t layer, backend_mode_t mod
     return router_stacks_extend_locations(&self->stacks, index);
 }
 
+static backend_visit_scope_t
+scope_of_group(const router_t *self, uint32_t index, backend_visit_fn visit, void *context)
+{
+    backend_visit_scope_t scope = {.visit = visit, .context = context};
+    (void)snprintf(scope.prefix, sizeof scope.prefix, "group %" PRIu32, self->leaves[index]->group);
+    return scope;
+}
+
 static void
 router_visit(const backend_t *base, uint32_t bs, backend_visit_fn visit, void *context)
 {
     const router_t *self = (const router_t *)base;
     const decode_view_t *view = &self->decode_views_by_bs[bs];
     for (uint32_t i = 0; i < self->leaf_count; i++) {
+        backend_visit_scope_t scope = scope_of_group(self, i, visit, context);
         if (view->bs != 0) {
-            visit(context, "router.decode.write_locations", view->decode_write_locations[i],
-                  (size_t)bs * base->options.width * sizeof(int32_t));
+            backend_visit_in_scope(&scope, "router.decode.write_locations",
+                                   view->decode_write_locations[i],
+                                   (size_t)bs * base->options.width * sizeof(int32_t));
         }
-        self->leaves[i]->vtable->visit_decode_slot(self->leaves[i], bs, visit, context);
+        self->leaves[i]->vtable->visit_decode_slot(self->leaves[i], bs, backend_visit_in_scope,
+                                                   &scope);
+    }
+}
+
+static void
+router_visit_step(const backend_t *base, uint32_t bs, backend_visit_fn visit, void *context)
+{
+    const router_t *self = (const router_t *)base;
+    for (uint32_t i = 0; i < self->leaf_count; i++) {
+        const backend_leaf_t *leaf = self->leaves[i];
+        backend_visit_scope_t scope = scope_of_group(self, i, visit, context);
+        backend_visit_in_scope(&scope, "router.decode.write_locations",
+                               router_stacks_decode_locations(&self->stacks, i),
+                               (size_t)bs * base->options.width * sizeof(int32_t));
+        if (leaf->vtable->visit_step_spans != NULL) {
+            leaf->vtable->visit_step_spans(leaf, bs, backend_visit_in_scope, &scope);
+        }
     }
 }
 
@@ -363,6 +400,7 @@ static const backend_vtable_t router_vtable = {
     .forward = router_forward,
     .write_locations = router_write_locations,
     .visit_decode_slot = router_visit,
+    .visit_step_spans = router_visit_step,
 };
 
 proto_status_t
