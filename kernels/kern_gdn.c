@@ -113,11 +113,6 @@ run_slice(const item_t *item, uint32_t slice, uint32_t first, uint32_t count)
     if (!item->silent) {
         args.output = gdn->output + row * gdn->output_stride + head_at;
     }
-    if (first == 0 && item->from != NULL) {
-        args.from = item->from + col;
-    } else if (first == 0) {
-        memset(args.state, 0, (size_t)gdn->k_dim * item->table->gdn_slice * sizeof *args.state);
-    }
     if (item->to != NULL && item->to_first < first + count) {
         uint32_t skipped = first > item->to_first ? first - item->to_first : 0;
         args.to = item->to + skipped * item->to_step + col;
@@ -125,9 +120,28 @@ run_slice(const item_t *item, uint32_t slice, uint32_t first, uint32_t count)
     item->table->gdn_rows(&args);
 }
 
+/* The state before the first row. */
+static void
+load_state(const item_t *item)
+{
+    const kern_gdn_t *gdn = item->gdn;
+    uint32_t slice = item->table->gdn_slice;
+    uint32_t col = item->first_slice * slice;
+    float *state = item->scratch->state + (size_t)col * gdn->k_dim;
+    if (item->from == NULL) {
+        uint32_t cols = (item->slice_end - item->first_slice) * slice;
+        memset(state, 0, (size_t)gdn->k_dim * cols * sizeof *state);
+        return;
+    }
+    uint32_t end = item->slice_end * slice;
+    end = end < gdn->v_dim ? end : gdn->v_dim;
+    item->table->gdn_load(item->from + col, gdn->v_dim, gdn->k_dim, end - col, state);
+}
+
 static void
 run_item(const item_t *item)
 {
+    load_state(item);
     for (uint32_t first = 0; first < item->rows; first += BLOCK) {
         uint32_t count = item->rows - first < BLOCK ? item->rows - first : BLOCK;
         prepare_rows(item, first, count);

@@ -112,20 +112,24 @@ gdn_part(uint32_t cols, int c)
     return cols <= first ? 0 : cols - first < 16 ? cols - first : 16;
 }
 
+/* Row after row: memory is read in its order, whatever the slices. */
 static void
-gdn_load(const kern_gdn_slice_args_t *args)
+gdn_load(const float *from, size_t state_stride, uint32_t k_dim, uint32_t cols, float *state)
 {
-    for (uint32_t i = 0; i < args->k_dim; i++) {
-        const float *from = args->from + i * args->state_stride;
-        float *state = args->state + (size_t)i * GDN_SLICE;
-        if (args->cols == GDN_SLICE) {
+    size_t slice_len = (size_t)k_dim * GDN_SLICE;
+    for (uint32_t i = 0; i < k_dim; i++) {
+        float *to = state + (size_t)i * GDN_SLICE;
+        uint32_t at = 0;
+        for (; at + GDN_SLICE <= cols; at += GDN_SLICE) {
             KERN_UNROLL
             for (int c = 0; c < GDN_VECTORS; c++) {
-                kv_store(state + 16 * c, kv_load(from + 16 * c));
+                kv_store(to + 16 * c, kv_load(from + i * state_stride + at + 16 * c));
             }
-        } else {
-            memset(state, 0, GDN_SLICE * sizeof *state);
-            memcpy(state, from, args->cols * sizeof *state);
+            to += slice_len;
+        }
+        if (at < cols) {
+            memset(to, 0, GDN_SLICE * sizeof *to);
+            memcpy(to, from + i * state_stride + at, (cols - at) * sizeof *to);
         }
     }
 }
@@ -185,9 +189,6 @@ static void
 gdn_rows(const kern_gdn_slice_args_t *args)
 {
     gdn_pass_t pass = {.state = args->state, .k_dim = args->k_dim, .to_stride = args->state_stride};
-    if (args->from != NULL) {
-        gdn_load(args);
-    }
     gdn_recall(&pass, args->k);
     for (uint32_t row = 0; row < args->rows; row++) {
         gdn_row(args, &pass, row);

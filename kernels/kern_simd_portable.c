@@ -32,6 +32,7 @@ const kern_table_t KV_TABLE = {
     .exp_row = exp_row,
     .select_ge = select_ge,
     .gdn_slice = GDN_SLICE,
+    .gdn_load = gdn_load,
     .gdn_rows = gdn_rows,
     .unit_row = unit_row,
     .gated_norm_row = gated_norm_row,

@@ -90,12 +90,11 @@ typedef struct {
     size_t v_stride;
     float *output; /* [rows][output_stride], or NULL */
     size_t output_stride;
-    uint32_t cols;     /* 1..gdn_slice columns that exist */
-    float *state;      /* [k_dim][gdn_slice]: the state, before and after */
-    const float *from; /* [k_dim][state_stride]: is loaded into `state` first; NULL = not */
-    float *to;         /* the states after rows to_first .. go to to, to + to_step, ...; or NULL */
-    size_t to_step;    /* floats */
-    size_t state_stride; /* of from and to: v_dim */
+    uint32_t cols;  /* 1..gdn_slice columns that exist */
+    float *state;   /* [k_dim][gdn_slice]: the state, before and after */
+    float *to;      /* the states after rows to_first .. go to to, to + to_step, ...; or NULL */
+    size_t to_step; /* floats */
+    size_t state_stride; /* of to: v_dim */
     uint32_t to_first;
 } kern_gdn_slice_args_t;
 
@@ -158,6 +157,9 @@ typedef struct {
     uint32_t (*select_ge)(const float *input, uint32_t count, float limit, uint32_t *out,
                           uint32_t out_max);
     uint32_t gdn_slice; /* columns of a slice: 16 or 32 */
+    /* Columns 0 .. cols - 1 of a state [k_dim][state_stride] into slices, one after the other. */
+    void (*gdn_load)(const float *from, size_t state_stride, uint32_t k_dim, uint32_t cols,
+                     float *state);
     void (*gdn_rows)(const kern_gdn_slice_args_t *args);
     /* output = input / sqrt(sum of squares + epsilon) * scale */
     void (*unit_row)(const float *input, float epsilon, float scale, float *output, uint32_t cols);
