@@ -5,19 +5,15 @@
 #include <string.h>
 
 #include "kern_philox.h"
-#include "kern_table.h"
+#include "kern_select.h"
 #include "proto_require.h"
-
-enum {
-    MAX_BLOCK = 64, /* values that share one maximum, to find a bound of the k-th largest */
-};
 
 /* A thread's part of the workspace: everything for one row. */
 typedef struct {
     float *changed;       /* [vocabulary] logits after bias and penalties */
     float *weights;       /* [vocabulary] exp((z - max) / temperature), at the candidate's place */
     uint32_t *candidates; /* [vocabulary] ids, ascending */
-    float *maxima;        /* [vocabulary / MAX_BLOCK + 1] */
+    float *maxima;        /* [kern_select_maxima_count()] */
     float *sums;          /* [vocabulary / KERN_EXP_BLOCK + 1] */
 } scratch_t;
 
@@ -41,7 +37,7 @@ static size_t
 thread_size_bytes(uint32_t vocabulary)
 {
     size_t row = round_up64((size_t)vocabulary * 4);
-    return 3 * row + round_up64(((size_t)vocabulary / MAX_BLOCK + 1) * 4) +
+    return 3 * row + round_up64(kern_select_maxima_count(vocabulary) * 4) +
            round_up64(((size_t)vocabulary / KERN_EXP_BLOCK + 1) * 4);
 }
 
@@ -61,171 +57,25 @@ scratch_of_thread(const kern_sample_args_t *args, uint32_t thread)
     scratch.weights = (float *)(void *)(at + row);
     scratch.candidates = (uint32_t *)(void *)(at + 2 * row);
     scratch.maxima = (float *)(void *)(at + 3 * row);
-    at += 3 * row + round_up64(((size_t)args->vocabulary / MAX_BLOCK + 1) * 4);
+    at += 3 * row + round_up64(kern_select_maxima_count(args->vocabulary) * 4);
     scratch.sums = (float *)(void *)at;
     return scratch;
 }
 
-/* ---- selection ------------------------------------------------------------------------------- */
-
-/* Unsigned keys in the order of the floats (no NaN). */
-static uint32_t
-key_of(float value)
+static kern_select_t
+selection(const request_t *self)
 {
-    uint32_t bits;
-    value += 0.0f; /* -0 and 0 are equal, so they must share a key */
-    memcpy(&bits, &value, sizeof bits);
-    return (bits & 0x80000000u) ? ~bits : bits | 0x80000000u;
+    kern_select_t select = {
+        .table = self->table,
+        .vocabulary = self->args->vocabulary,
+        .ids = self->scratch.candidates,
+        .values = self->scratch.weights,
+        .maxima = self->scratch.maxima,
+    };
+    return select;
 }
 
-static float
-value_of(uint32_t key)
-{
-    uint32_t bits = (key & 0x80000000u) ? key & 0x7FFFFFFFu : ~key;
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
-/* The k-th largest (k from 1) of `count` values, by eight bits of the key at a time. */
-static float
-kth_largest(const float *values, uint32_t count, uint32_t k)
-{
-    uint32_t prefix = 0;
-    uint32_t mask = 0;
-    for (int shift = 24; shift >= 0; shift -= 8) {
-        uint32_t bins[256] = {0};
-        for (uint32_t i = 0; i < count; i++) {
-            uint32_t key = key_of(values[i]);
-            if ((key & mask) == prefix) {
-                bins[(key >> shift) & 255u]++;
-            }
-        }
-        uint32_t bin = 255;
-        while (bin > 0 && bins[bin] < k) {
-            k -= bins[bin];
-            bin--;
-        }
-        prefix |= bin << shift;
-        mask |= 255u << shift;
-    }
-    return value_of(prefix);
-}
-
-/* Ids of a superset of the k largest values, ascending; returns how many. */
-static uint32_t
-likely_top(const request_t *self, const float *values, uint32_t k)
-{
-    uint32_t vocabulary = self->args->vocabulary;
-    const scratch_t *scratch = &self->scratch;
-    uint32_t blocks = (vocabulary + MAX_BLOCK - 1) / MAX_BLOCK;
-    float limit = -INFINITY;
-    if (k <= blocks) {
-        for (uint32_t b = 0; b < blocks; b++) {
-            uint32_t rest = vocabulary - b * MAX_BLOCK;
-            bool nan;
-            scratch->maxima[b] = self->table->max_row(values + b * MAX_BLOCK,
-                                                      rest < MAX_BLOCK ? rest : MAX_BLOCK, &nan);
-        }
-        /* k blocks have a value as large as this, so the k-th largest value is not below it. */
-        limit = kth_largest(scratch->maxima, blocks, k);
-    }
-    return self->table->select_ge(values, vocabulary, limit, scratch->candidates, vocabulary);
-}
-
-/* Keeps of the candidates the k with the largest z; the lowest ids among equals. */
-static uint32_t
-keep_top_k(const request_t *self, const float *z, uint32_t count, uint32_t k)
-{
-    uint32_t *ids = self->scratch.candidates;
-    float *values = self->scratch.weights;
-    if (count <= k) {
-        return count;
-    }
-    for (uint32_t i = 0; i < count; i++) {
-        values[i] = z[ids[i]];
-    }
-    float limit = kth_largest(values, count, k);
-    uint32_t above = 0;
-    for (uint32_t i = 0; i < count; i++) {
-        above += values[i] > limit;
-    }
-    uint32_t equals = k - above;
-    uint32_t kept = 0;
-    for (uint32_t i = 0; i < count; i++) {
-        bool keep = values[i] > limit;
-        if (values[i] == limit && equals > 0) {
-            keep = true;
-            equals--;
-        }
-        if (keep) {
-            ids[kept++] = ids[i];
-        }
-    }
-    return kept;
-}
-
-/* The weight at which the candidates, from the largest down, reach the mass `target`; *above_out is
- * the mass of the larger ones. */
-static float
-mass_limit(const float *weights, uint32_t count, double target, double *above_out)
-{
-    uint32_t prefix = 0;
-    uint32_t mask = 0;
-    double above = 0.0;
-    for (int shift = 24; shift >= 0; shift -= 8) {
-        double bins[256] = {0};
-        uint32_t counts[256] = {0};
-        for (uint32_t i = 0; i < count; i++) {
-            uint32_t key = key_of(weights[i]);
-            if ((key & mask) == prefix) {
-                bins[(key >> shift) & 255u] += (double)weights[i];
-                counts[(key >> shift) & 255u]++;
-            }
-        }
-        uint32_t chosen = 0;
-        double passed = above;
-        for (uint32_t bin = 256; bin-- > 0;) {
-            if (counts[bin] == 0) {
-                continue;
-            }
-            /* The lowest bin is chosen too if rounding keeps the sum below the target. */
-            chosen = bin;
-            above = passed;
-            if (passed + bins[bin] >= target) {
-                break;
-            }
-            passed += bins[bin];
-        }
-        prefix |= chosen << shift;
-        mask |= 255u << shift;
-    }
-    *above_out = above;
-    return value_of(prefix);
-}
-
-/* Keeps the smallest set, from the largest weight down, whose mass reaches `target`. */
-static uint32_t
-keep_top_p(uint32_t *ids, float *weights, uint32_t count, double target)
-{
-    double mass;
-    float limit = mass_limit(weights, count, target, &mass);
-    uint32_t kept = 0;
-    for (uint32_t i = 0; i < count; i++) {
-        bool keep = weights[i] > limit;
-        if (weights[i] == limit && (mass < target || kept == 0)) {
-            keep = true;
-            mass += (double)weights[i];
-        }
-        if (keep) {
-            ids[kept] = ids[i];
-            weights[kept++] = weights[i];
-        }
-    }
-    return kept;
-}
-
-/* ---- one row --------------------------------------------------------------------------------- */
+/* ---- bias, bans, penalties ------------------------------------------------------------------- */
 
 static bool
 has_penalty(const kern_sample_pool_t *pool, uint32_t slot)
@@ -294,26 +144,126 @@ changed_logits(const request_t *self, const float *logits, int64_t position)
     return z;
 }
 
-/* The id at `coin` of the cumulative weights of the candidates. */
-static uint32_t
-draw_candidate(const uint32_t *ids, const float *weights, uint32_t count, double coin)
+/* ---- the target's distribution --------------------------------------------------------------- */
+
+/* What the filters left of a row, in the scratch: weights over the whole vocabulary, or over
+ * `count` candidates. */
+typedef struct {
+    bool is_whole;
+    uint32_t count;
+    double total; /* sum of the weights */
+} kept_t;
+
+static double
+sum_of(const float *weights, uint32_t count)
 {
     double total = 0.0;
     for (uint32_t i = 0; i < count; i++) {
         total += (double)weights[i];
     }
-    double left = coin * total;
-    uint32_t last = 0;
+    return total;
+}
+
+/* The first of the largest, alone. */
+static kept_t
+keep_first(const request_t *self, const float *z, float top)
+{
+    kept_t kept = {.count = 1, .total = 1.0};
+    self->scratch.candidates[0] = self->table->find(z, self->args->vocabulary, top);
+    self->scratch.weights[0] = 1.0f;
+    return kept;
+}
+
+static uint32_t
+keep_min_p(const scratch_t *scratch, uint32_t count, float min_p)
+{
+    /* The largest weight is 1. */
+    float limit = min_p < 1.0f ? min_p : 1.0f;
+    uint32_t kept = 0;
     for (uint32_t i = 0; i < count; i++) {
-        if (weights[i] > 0.0f) {
+        if (scratch->weights[i] >= limit) {
+            scratch->candidates[kept] = scratch->candidates[i];
+            scratch->weights[kept++] = scratch->weights[i];
+        }
+    }
+    return kept;
+}
+
+/* Temperature, top_k, top_p, min_p. */
+static kept_t
+filter(const request_t *self, const float *z, float top)
+{
+    const kern_sample_pool_t *pool = &self->args->pool;
+    const scratch_t *scratch = &self->scratch;
+    uint32_t vocabulary = self->args->vocabulary;
+    float scale = 1.0f / pool->temperature[self->slot];
+    float shift = top * scale;
+    int32_t top_k = pool->top_k[self->slot];
+    double top_p = (double)pool->top_p[self->slot];
+    float min_p = pool->min_p[self->slot];
+    bool use_top_p = top_p > 0.0 && top_p < 1.0;
+    kept_t kept = {0};
+    double total;
+    /* The set of one needs no search; infinite logits leave nothing to divide by. */
+    if (top_k == 1 || !(pool->temperature[self->slot] >= 1e-6f) || isinf(top)) {
+        return keep_first(self, z, top);
+    }
+    if (top_k > 0 && (uint32_t)top_k < vocabulary) {
+        kern_select_t select = selection(self);
+        kept.count = kern_select_likely_top(&select, z, (uint32_t)top_k);
+        kept.count = kern_select_keep_top_k(&select, z, kept.count, (uint32_t)top_k);
+        for (uint32_t i = 0; i < kept.count; i++) {
+            scratch->weights[i] = z[scratch->candidates[i]];
+        }
+        total = self->table->exp_row(scratch->weights, kept.count, scale, shift, scratch->weights,
+                                     NULL);
+    } else {
+        total = self->table->exp_row(z, vocabulary, scale, shift, scratch->weights, scratch->sums);
+        if (!use_top_p && !(min_p > 0.0f)) {
+            kept.is_whole = true;
+            kept.total = total;
+            return kept;
+        }
+        /* Weights below (1 - p) * total / n together miss less than 1 - p, so the smallest set of
+         * mass p lies above; a little less, for rounding. */
+        float limit = 0.0f;
+        if (use_top_p) {
+            limit = (float)((1.0 - top_p) * total / (double)vocabulary * 0.999);
+        }
+        limit = !use_top_p && min_p > limit ? (min_p < 1.0f ? min_p : 1.0f) : limit;
+        kept.count = self->table->select_ge(scratch->weights, vocabulary, limit,
+                                            scratch->candidates, vocabulary);
+        for (uint32_t i = 0; i < kept.count; i++) {
+            scratch->weights[i] = scratch->weights[scratch->candidates[i]];
+        }
+    }
+    if (use_top_p) {
+        kept.count = kern_select_keep_top_p(scratch->candidates, scratch->weights, kept.count,
+                                            top_p * total);
+    }
+    if (min_p > 0.0f) {
+        kept.count = keep_min_p(scratch, kept.count, min_p);
+    }
+    kept.total = sum_of(scratch->weights, kept.count);
+    return kept;
+}
+
+/* The id at `coin` of the cumulative weights of the candidates. */
+static uint32_t
+draw_candidate(const scratch_t *scratch, const kept_t *kept, double coin)
+{
+    double left = coin * kept->total;
+    uint32_t last = 0;
+    for (uint32_t i = 0; i < kept->count; i++) {
+        if (scratch->weights[i] > 0.0f) {
             last = i;
-            left -= (double)weights[i];
+            left -= (double)scratch->weights[i];
             if (left < 0.0) {
                 break;
             }
         }
     }
-    return ids[last];
+    return scratch->candidates[last];
 }
 
 /* The same over the whole vocabulary, by the sums of blocks. */
@@ -344,60 +294,84 @@ draw_any(const scratch_t *scratch, uint32_t vocabulary, double total, double coi
 }
 
 static uint32_t
-draw_token(const request_t *self, const float *z, float top, double coin)
+draw(const request_t *self, const kept_t *kept, double coin)
 {
-    const kern_sample_pool_t *pool = &self->args->pool;
+    if (kept->is_whole) {
+        return draw_any(&self->scratch, self->args->vocabulary, kept->total, coin);
+    }
+    return draw_candidate(&self->scratch, kept, coin);
+}
+
+/* Where the token's weight lies; NULL if the filters dropped it. */
+static float *
+weight_of(const request_t *self, const kept_t *kept, uint32_t token)
+{
     const scratch_t *scratch = &self->scratch;
+    if (kept->is_whole) {
+        return &scratch->weights[token];
+    }
+    for (uint32_t i = 0; i < kept->count; i++) {
+        if (scratch->candidates[i] == token) {
+            return &scratch->weights[i];
+        }
+    }
+    return NULL;
+}
+
+/* Takes a token out of the distribution: what is left is the residual. */
+static void
+remove_token(const request_t *self, kept_t *kept, uint32_t token)
+{
+    const scratch_t *scratch = &self->scratch;
+    float *weight = weight_of(self, kept, token);
+    if (weight == NULL) {
+        return;
+    }
+    *weight = 0.0f;
+    if (!kept->is_whole) {
+        kept->total = sum_of(scratch->weights, kept->count);
+        return;
+    }
     uint32_t vocabulary = self->args->vocabulary;
-    float scale = 1.0f / pool->temperature[self->slot];
-    float shift = top * scale;
-    int32_t top_k = pool->top_k[self->slot];
-    double top_p = (double)pool->top_p[self->slot];
-    float min_p = pool->min_p[self->slot];
-    bool use_top_p = top_p > 0.0 && top_p < 1.0;
-    uint32_t count;
-    double total;
-    if (top_k > 0 && (uint32_t)top_k < vocabulary) {
-        count = likely_top(self, z, (uint32_t)top_k);
-        count = keep_top_k(self, z, count, (uint32_t)top_k);
-        for (uint32_t i = 0; i < count; i++) {
-            scratch->weights[i] = z[scratch->candidates[i]];
-        }
-        total = self->table->exp_row(scratch->weights, count, scale, shift, scratch->weights, NULL);
-    } else {
-        total = self->table->exp_row(z, vocabulary, scale, shift, scratch->weights, scratch->sums);
-        if (!use_top_p && !(min_p > 0.0f)) {
-            return draw_any(scratch, vocabulary, total, coin);
-        }
-        /* Weights below (1 - p) * total / n together miss less than 1 - p, so the smallest set of
-         * mass p lies above; a little less, for rounding. */
-        float limit = 0.0f;
-        if (use_top_p) {
-            limit = (float)((1.0 - top_p) * total / (double)vocabulary * 0.999);
-        }
-        limit = !use_top_p && min_p > limit ? (min_p < 1.0f ? min_p : 1.0f) : limit;
-        count = self->table->select_ge(scratch->weights, vocabulary, limit, scratch->candidates,
-                                       vocabulary);
-        for (uint32_t i = 0; i < count; i++) {
-            scratch->weights[i] = scratch->weights[scratch->candidates[i]];
-        }
+    uint32_t block = token / KERN_EXP_BLOCK;
+    uint32_t begin = block * KERN_EXP_BLOCK;
+    uint32_t count = vocabulary - begin < KERN_EXP_BLOCK ? vocabulary - begin : KERN_EXP_BLOCK;
+    scratch->sums[block] = (float)sum_of(scratch->weights + begin, count);
+    kept->total = sum_of(scratch->sums, (vocabulary + KERN_EXP_BLOCK - 1) / KERN_EXP_BLOCK);
+}
+
+/* ---- one row --------------------------------------------------------------------------------- */
+
+/* Target-only rejection: the candidate stands with the target's own probability of it; if it does
+ * not, the token comes from what is left.  Together that is the target's distribution, whatever
+ * proposed the candidate. */
+static uint32_t
+verify_by_rejection(const request_t *self, kept_t *kept, int64_t position, uint32_t candidate)
+{
+    uint64_t seed = self->args->pool.seed[self->slot];
+    const float *weight = weight_of(self, kept, candidate);
+    double probability = weight != NULL ? (double)*weight / kept->total : 0.0;
+    if (kern_philox_uniform(seed, (uint64_t)position, KERN_PHILOX_VERIFY, 0) < probability) {
+        return candidate;
     }
-    if (use_top_p) {
-        count = keep_top_p(scratch->candidates, scratch->weights, count, top_p * total);
+    remove_token(self, kept, candidate);
+    return draw(self, kept, kern_philox_uniform(seed, (uint64_t)position, KERN_PHILOX_RESIDUAL, 0));
+}
+
+/* The token of one row.  Only rejection looks at the candidate. */
+static uint32_t
+choose_token(const request_t *self, const float *z, float top, int64_t position, int32_t candidate)
+{
+    const kern_sample_args_t *args = self->args;
+    const kern_sample_pool_t *pool = &args->pool;
+    kept_t kept = filter(self, z, top);
+    if (args->verify == KERN_SAMPLE_VERIFY_REJECTION && candidate >= 0 &&
+        (uint32_t)candidate < args->vocabulary) {
+        return verify_by_rejection(self, &kept, position, (uint32_t)candidate);
     }
-    if (min_p > 0.0f) {
-        /* The largest weight is 1. */
-        float limit = min_p < 1.0f ? min_p : 1.0f;
-        uint32_t kept = 0;
-        for (uint32_t i = 0; i < count; i++) {
-            if (scratch->weights[i] >= limit) {
-                scratch->candidates[kept] = scratch->candidates[i];
-                scratch->weights[kept++] = scratch->weights[i];
-            }
-        }
-        count = kept;
-    }
-    return draw_candidate(scratch->candidates, scratch->weights, count, coin);
+    return draw(self, &kept,
+                kern_philox_uniform(pool->seed[self->slot], (uint64_t)position, KERN_PHILOX_SAMPLE,
+                                    0));
 }
 
 /* Log softmax of the raw logits: the sampled token first, then the top, largest first. */
@@ -420,8 +394,9 @@ write_logprobs(const request_t *self, const float *logits, float top, size_t row
     if (top_count == 0) {
         return;
     }
-    uint32_t count = likely_top(self, logits, top_count);
-    count = keep_top_k(self, logits, count, top_count);
+    kern_select_t select = selection(self);
+    uint32_t count = kern_select_likely_top(&select, logits, top_count);
+    count = kern_select_keep_top_k(&select, logits, count, top_count);
     uint32_t *candidates = self->scratch.candidates;
     for (uint32_t place = 0; place < top_count; place++) {
         uint32_t best = place;
@@ -441,43 +416,6 @@ write_logprobs(const request_t *self, const float *logits, float top, size_t row
 }
 
 static void
-sample_row(const request_t *self, uint32_t column)
-{
-    const kern_sample_args_t *args = self->args;
-    const kern_sample_pool_t *pool = &args->pool;
-    size_t row = (size_t)self->request * args->rows_per_request + column;
-    const float *logits = args->logits + row * args->logits_stride;
-    int64_t position = (int64_t)args->seq_lens[self->request] - args->rows_per_request + column + 1;
-    bool nan;
-    float raw_top = self->table->max_row(logits, args->vocabulary, &nan);
-    args->flags[row] = nan ? KERN_SAMPLE_FLAG_NAN : 0;
-    if (nan) {
-        args->tokens[row] = 0;
-        return;
-    }
-    const float *z = changed_logits(self, logits, position);
-    float top = raw_top;
-    if (z != logits) {
-        top = self->table->max_row(z, args->vocabulary, &nan);
-    }
-    /* Infinite logits leave nothing to divide by: the first of the largest. */
-    bool greedy =
-        pool->top_k[self->slot] == 1 || !(pool->temperature[self->slot] >= 1e-6f) || isinf(top);
-    uint32_t token;
-    if (greedy) {
-        token = self->table->find(z, args->vocabulary, top);
-    } else {
-        double coin =
-            kern_philox_uniform(pool->seed[self->slot], (uint64_t)position, KERN_PHILOX_SAMPLE, 0);
-        token = draw_token(self, z, top, coin);
-    }
-    args->tokens[row] = (int32_t)token;
-    write_logprobs(self, logits, raw_top, row, token);
-}
-
-/* ---- one request ----------------------------------------------------------------------------- */
-
-static void
 count_token(uint16_t *counts, uint32_t vocabulary, int32_t token)
 {
     if (token < 0 || (uint32_t)token >= vocabulary) {
@@ -488,33 +426,74 @@ count_token(uint16_t *counts, uint32_t vocabulary, int32_t token)
     }
 }
 
-/* Samples the rows in order.  Row i counts only if candidates 1..i were accepted, and then they are
- * generated tokens: they enter the counts before row i is sampled.  Nothing is counted after the
- * first candidate that fails, and what those rows give is not used. */
+/* Whether the token ends the request, and so the window. */
+static bool
+is_stop(const request_t *self, uint32_t token, int64_t position)
+{
+    const kern_sample_pool_t *pool = &self->args->pool;
+    if (pool->banned_counts == NULL || position < pool->banned_until[self->slot]) {
+        return false;
+    }
+    for (uint32_t i = 0; i < pool->banned_counts[self->slot]; i++) {
+        if (pool->banned_ids[self->slot * KERN_SAMPLE_BANNED_MAX + i] == (int32_t)token) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Samples one row; `candidate` is what was proposed for its token, -1 = nothing.  Returns whether
+ * the next row counts: the candidate is the token, and the request goes on behind it. */
+static bool
+sample_row(const request_t *self, uint32_t column, int32_t candidate)
+{
+    const kern_sample_args_t *args = self->args;
+    size_t row = (size_t)self->request * args->rows_per_request + column;
+    const float *logits = args->logits + row * args->logits_stride;
+    int64_t position = (int64_t)args->seq_lens[self->request] - args->rows_per_request + column + 1;
+    bool nan;
+    float raw_top = self->table->max_row(logits, args->vocabulary, &nan);
+    args->flags[row] = nan ? KERN_SAMPLE_FLAG_NAN : 0;
+    if (nan) {
+        args->tokens[row] = 0;
+        return false;
+    }
+    const float *z = changed_logits(self, logits, position);
+    float top = raw_top;
+    if (z != logits) {
+        top = self->table->max_row(z, args->vocabulary, &nan);
+    }
+    uint32_t token = choose_token(self, z, top, position, candidate);
+    args->tokens[row] = (int32_t)token;
+    write_logprobs(self, logits, raw_top, row, token);
+    if (self->counts != NULL) {
+        count_token(self->counts, args->vocabulary, (int32_t)token);
+    }
+    return candidate == (int32_t)token && !is_stop(self, token, position);
+}
+
+/* ---- one request ----------------------------------------------------------------------------- */
+
+/* Samples the rows in order, as long as they count: a row's token is generated when the next row is
+ * sampled, so penalties see it.  Rows behind the last one are left alone. */
 static uint32_t
 sample_request(const request_t *self)
 {
     const kern_sample_args_t *args = self->args;
     uint32_t width = args->rows_per_request;
-    const int32_t *candidates =
-        args->candidates != NULL ? args->candidates + (size_t)self->request * width : NULL;
-    const int32_t *tokens = args->tokens + (size_t)self->request * width;
+    size_t first = (size_t)self->request * width;
+    const int32_t *candidates = args->candidates != NULL ? args->candidates + first : NULL;
     require(candidates != NULL || width == 1);
-    uint32_t accepted = 1;
-    for (uint32_t column = 0; column < width; column++) {
-        if (column > 0) {
-            if (accepted == column && candidates[column] == tokens[column - 1]) {
-                accepted++;
-            }
-            if (self->counts != NULL && accepted == column + 1) {
-                count_token(self->counts, args->vocabulary, candidates[column]);
-            }
-        }
-        sample_row(self, column);
+    uint32_t accepted = 0;
+    bool goes_on = true;
+    while (goes_on) {
+        int32_t candidate = accepted + 1 < width ? candidates[accepted + 1] : -1;
+        goes_on = sample_row(self, accepted, candidate);
+        accepted++;
     }
-    /* The accepted candidates are counted already; the last token of the request is not yet. */
-    if (self->counts != NULL) {
-        count_token(self->counts, args->vocabulary, tokens[accepted - 1]);
+    for (uint32_t column = accepted; column < width; column++) {
+        args->tokens[first + column] = -1;
+        args->flags[first + column] = 0;
     }
     return accepted;
 }

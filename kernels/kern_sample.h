@@ -2,8 +2,21 @@
  *
  * Parameters lie in per-slot arrays that are read when the operation runs, so one captured command
  * serves every batch.  Greedy is top_k 1 (or a temperature below 1e-6): the largest logit, the
- * lowest id among equals.  Without a drafter the candidate window has one column, accepts nothing
- * and resolves to the one sampled token.
+ * lowest id among equals.
+ *
+ * One rule for every batch: row i of a request gives a token, and row i + 1 counts if that token is
+ * the candidate that row i + 1 computed.  Without a drafter the candidate window has one column,
+ * accepts nothing and resolves to the one sampled token.  A window also ends behind a stop token,
+ * at a row without a candidate, and at a row with a NaN.  Penalties see the tokens before a row,
+ * those of the window included.  Rows that do not count give token -1 and no flags; their logits
+ * are not read.
+ *
+ * Two ways to get a row's token.  Chain: it is the token that this row draws, so any window gives
+ * exactly the tokens of one row after the other.  Target-only rejection: the candidate stands with
+ * its probability p under the row's filtered distribution, coin (position, KERN_PHILOX_VERIFY, 0)
+ * below p; otherwise the token is drawn from that distribution without the candidate, by the coin
+ * (position, KERN_PHILOX_RESIDUAL, 0).  The tokens then follow the same distribution, and greedy
+ * ones are the same.
  *
  * Order for a row: raw logits -> logprobs; bias, banned ids, penalties, temperature, top_k, top_p
  * (of what top_k left), min_p, one draw.  The draw is Philox(seed of the slot, position of the new
@@ -25,6 +38,11 @@ enum {
     KERN_SAMPLE_COUNT_GENERATED = 0x7FFF, /* bits: how often it was generated; saturates */
 };
 
+typedef enum {
+    KERN_SAMPLE_VERIFY_CHAIN = 0,
+    KERN_SAMPLE_VERIFY_REJECTION = 1,
+} kern_sample_verify_t;
+
 /* The sampling pool: arrays over slots.  Slot 0 is the dummy of padded rows: leave it greedy. */
 typedef struct {
     const float *temperature;
@@ -40,8 +58,9 @@ typedef struct {
     const int32_t *bias_ids;         /* [slots][KERN_SAMPLE_BIAS_MAX] */
     const float *bias_values;        /* [slots][KERN_SAMPLE_BIAS_MAX] */
     const uint32_t *banned_counts;   /* entries of each slot */
-    const int32_t *banned_ids;       /* [slots][KERN_SAMPLE_BANNED_MAX]: never drawn ... */
-    const int32_t *banned_until;     /* ... at positions below this (generation_min) */
+    const int32_t *banned_ids;       /* [slots][KERN_SAMPLE_BANNED_MAX] stop ids: never drawn ... */
+    const int32_t *banned_until;     /* ... at positions below this (generation_min), and the end
+                                        of a window from there on */
     const uint32_t *logprobs;        /* 0 none, 1 sampled token, 1 + n also the top n */
     uint32_t slot_count;
 } kern_sample_pool_t;
@@ -59,7 +78,9 @@ typedef struct {
     const int32_t *candidates;   /* [bs][N]: column 0 the last verified token, then drafts;
                                     -1 = no candidate.  NULL only if N is 1 */
     int32_t *tokens;             /* [bs * N] */
-    int32_t *accept_lengths;     /* [bs]: 1..N tokens of the request are valid */
+    kern_sample_verify_t verify; /* how the token of a row with a candidate is found */
+    int32_t *accept_lengths;     /* [bs]: 1..N rows of the request count; where the last one has a
+                                    NaN it has no token */
     uint8_t *flags;              /* [bs * N] KERN_SAMPLE_FLAG_* */
     int32_t *logprob_ids;        /* [bs * N][KERN_SAMPLE_LOGPROBS_WIDTH], or NULL */
     float *logprob_values;       /* the same; only the entries asked for are written */

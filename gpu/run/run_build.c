@@ -262,6 +262,8 @@ make_sampling(run_executor_t *self)
         .slot_count = self->options.slot_count,
         .bs_max = self->options.slot_count,
         .width = self->options.width,
+        .verify = self->options.verify_by_rejection ? KERN_SAMPLE_VERIFY_REJECTION
+                                                    : KERN_SAMPLE_VERIFY_CHAIN,
         .vocabulary = config->vocab_size,
         .setup_tokens_max = self->options.model_len_max,
         .stop_ids = config->stop_ids,
@@ -351,10 +353,11 @@ make_identity(run_executor_t *self)
     (void)snprintf(self->fingerprint, sizeof self->fingerprint,
                    "model=%s;arch=%s;layers=%" PRIu32 ";kv=%s;kv_heads=%" PRIu32
                    ";head_dim=%" PRIu32 ";block=%" PRIu32 ";width=%" PRIu32
-                   ";draft=none;activations=%s",
+                   ";verify=%s;draft=none;activations=%s",
                    digest, file_arch_name(config->arch), config->layer_count,
                    self->cache_dtype == CACHE_DTYPE_F32 ? "f32" : "f16", config->kv_head_count,
                    config->head_dim, self->options.block_granularity, self->options.width,
+                   self->options.verify_by_rejection ? "rejection" : "chain",
                    self->options.int8_activations ? "int8" : "float");
     for (uint32_t g = 0; g < cache_plan_group_count(self->plan); g++) {
         const cache_group_t *group = cache_plan_group(self->plan, g);

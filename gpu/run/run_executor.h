@@ -46,6 +46,8 @@ typedef struct {
     bool int8_activations;   /* round activations to 8 bits for quantised weights */
     const char *cache_dtype; /* "f32", "f16"; NULL or "auto" = f16 unless weights are f32 */
     uint32_t width; /* N: tokens that a decode row computes, at most RUN_WIDTH_MAX; 0 = 1 */
+    bool verify_by_rejection; /* candidates stand with the target's probability of them, not if
+                               * they are its draw: seeded tokens then depend on the candidates */
 } run_executor_options_t;
 
 /* Loads the model, sizes and allocates everything, captures the graphs.  Takes seconds.

@@ -86,6 +86,18 @@ run_inspect_used_bytes(const run_executor_t *self)
 }
 
 proto_status_t
+run_inspect_poison_cache(run_executor_t *self)
+{
+    kern_fill_args_t args = {
+        .to = cache_arena_memory(self->arena),
+        .size_bytes = cache_plan_arena_bytes(self->plan),
+        .value = 0xff,
+    };
+    device_ops(self->device)->fill(self->stream, &args);
+    return device_stream_synchronize(self->stream);
+}
+
+proto_status_t
 run_inspect_block_digest(run_executor_t *self, uint32_t group, uint32_t block, uint64_t *out)
 {
     proto_status_t status = device_stream_synchronize(self->stream);

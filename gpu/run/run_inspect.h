@@ -31,6 +31,10 @@ MUST_CHECK proto_status_t run_inspect_rebind(run_executor_t *self, uint32_t pare
 /* Device memory that is allocated now. */
 uint64_t run_inspect_used_bytes(const run_executor_t *self);
 
+/* Fills the whole cache, the null page too, with NaN: nothing that was not written since may be
+ * read by a live row. */
+MUST_CHECK proto_status_t run_inspect_poison_cache(run_executor_t *self);
+
 /* Digest of all cache bytes of one block over all layers; null page: block 0. */
 MUST_CHECK proto_status_t run_inspect_block_digest(run_executor_t *self, uint32_t group,
                                                    uint32_t block, uint64_t *out);

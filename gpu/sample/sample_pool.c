@@ -368,6 +368,7 @@ launch_sample(sample_pool_t *self, const sample_launch_t *launch)
         .slots = launch->slots,
         .seq_lens = launch->seq_lens,
         .candidates = launch->candidates,
+        .verify = self->options.verify,
         .tokens = self->outputs.tokens + launch->first_row,
         .accept_lengths = self->outputs.accept_lengths + launch->first_request,
         .flags = self->sample_flags + launch->first_row,

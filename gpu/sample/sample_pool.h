@@ -5,7 +5,8 @@
  * slot 0 is the dummy of padded rows, slot_count + 1 the sink; both stay greedy.
  *
  * Greedy is top_k 1, not a route of its own; without a drafter the candidate window has one column
- * and resolves to one token.  The device thread. */
+ * and resolves to one token.  How a window is verified is one choice for the pool (kern_sample.h).
+ * The device thread. */
 #ifndef SAMPLE_POOL_H
 #define SAMPLE_POOL_H
 
@@ -24,6 +25,7 @@ typedef struct {
     uint32_t slot_count; /* requests; slots 1..slot_count */
     uint32_t bs_max;     /* requests in one launch */
     uint32_t width;      /* N */
+    kern_sample_verify_t verify;
     uint32_t vocabulary;
     uint32_t setup_tokens_max; /* tokens of one setup, for the penalties */
     const int32_t *stop_ids;   /* the model's own; lent for the call */
@@ -46,7 +48,7 @@ typedef struct {
 /* Persistent outputs in device memory.  tokens, accept_lengths and row_flags lie in one region, so
  * that one copy brings them to the host. */
 typedef struct {
-    int32_t *tokens;         /* [bs_max * width] */
+    int32_t *tokens;         /* [bs_max * width]; -1 behind the accepted ones */
     int32_t *accept_lengths; /* [bs_max] */
     uint8_t *row_flags;      /* [bs_max] PROTO_ROW_* */
     void *region;

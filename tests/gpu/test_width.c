@@ -46,15 +46,22 @@ typedef struct {
 
 static answer_t answers[SLOTS + 1];
 
+/* Token `at` of slots first, first + 1, ..., which are the rows of the result. */
 static void
-note_token(answer_t *answer, const driver_result_t *result, uint32_t at)
+note_tokens(uint32_t first, const driver_result_t *result, uint32_t at)
 {
-    ck_assert_uint_eq(result->counts[0], 1);
-    answer->tokens[answer->prompt_length + at] = result->tokens[0];
-    if (answer->sampling.logprobs > 0) {
-        memcpy(answer->logprob_ids[at], result->logprob_ids, sizeof answer->logprob_ids[at]);
-        memcpy(answer->logprob_values[at], result->logprob_values,
-               sizeof answer->logprob_values[at]);
+    uint32_t entry = 0;
+    for (uint32_t row = 0; row < result->row_count; row++) {
+        answer_t *answer = &answers[first + row];
+        ck_assert_uint_eq(result->counts[row], 1);
+        answer->tokens[answer->prompt_length + at] = result->tokens[row];
+        if (answer->sampling.logprobs > 0) {
+            memcpy(answer->logprob_ids[at], result->logprob_ids + entry,
+                   sizeof answer->logprob_ids[at]);
+            memcpy(answer->logprob_values[at], result->logprob_values + entry,
+                   sizeof answer->logprob_values[at]);
+            entry += LOGPROBS;
+        }
     }
 }
 
@@ -65,7 +72,10 @@ make_answers(const char *fixture)
     run_executor_options_t options = tiny_options(fixture, 1);
     driver_t driver;
     driver_open(&driver, &options);
+    driver_result_t result;
+    uint32_t slots[SLOTS];
     for (uint32_t slot = 1; slot <= SLOTS; slot++) {
+        slots[slot - 1] = slot;
         answer_t *answer = &answers[slot];
         answer->prompt_length = 3 + slot * 2;
         answer->sampling = (proto_sampling_t){.prompt_length = answer->prompt_length,
@@ -86,13 +96,12 @@ make_answers(const char *fixture)
                                   .length = answer->prompt_length,
                                   .sample = true,
                                   .tokens = answer->tokens};
-        driver_result_t result;
         driver_step(&driver, &extend, 1, NULL, 0, &result);
-        note_token(answer, &result, 0);
-        for (uint32_t i = 1; i < GENERATED; i++) {
-            driver_step(&driver, NULL, 0, &slot, 1, &result);
-            note_token(answer, &result, i);
-        }
+        note_tokens(slot, &result, 0);
+    }
+    for (uint32_t i = 1; i < GENERATED; i++) {
+        driver_step(&driver, NULL, 0, slots, SLOTS, &result);
+        note_tokens(1, &result, i);
     }
     driver_close(&driver);
 }
@@ -153,15 +162,19 @@ typedef struct {
 } pair_t;
 
 static void
-pair_open(pair_t *self, const char *fixture, uint32_t width)
+pair_open(pair_t *self, const char *fixture, uint32_t width, bool by_rejection)
 {
     run_executor_options_t options = tiny_options(fixture, width);
     memset(self, 0, sizeof *self);
+    options.verify_by_rejection = by_rejection;
     self->width = width;
     driver_open(&self->drivers[0], &options);
     options.enforce_eager = true;
     driver_open(&self->drivers[1], &options);
     ck_assert_uint_eq(self->drivers[0].info.decode_width, width);
+    for (int i = 0; i < 2; i++) {
+        ck_assert_int_eq(run_inspect_poison_cache(self->drivers[i].executor), STATUS_OK);
+    }
 }
 
 static void
@@ -270,7 +283,7 @@ START_TEST(any_window_gives_the_tokens_of_width_one)
     make_answers(fixtures[_i]);
     for (uint32_t width = 1; width <= WIDTH_MAX; width++) {
         static pair_t pair;
-        pair_open(&pair, fixtures[_i], width);
+        pair_open(&pair, fixtures[_i], width, false);
         proto_step_mode_t mode;
         for (uint32_t slot = 1; slot <= SLOTS; slot++) {
             add_extend(&pair, slot, 0);
@@ -297,9 +310,9 @@ START_TEST(mixed_rounds_and_retractions_change_nothing)
 {
     seed_random("mixed_rounds_and_retractions_change_nothing");
     make_answers(fixtures[_i]);
-    for (uint32_t width = 2; width <= WIDTH_MAX; width++) {
+    for (uint32_t width = 2; width <= WIDTH_MAX; width += 2) {
         static pair_t pair;
-        pair_open(&pair, fixtures[_i], width);
+        pair_open(&pair, fixtures[_i], width, false);
         bool is_live[SLOTS + 1] = {false};
         uint32_t mixed_count = 0;
         for (uint32_t round = 0; round < 40; round++) {
@@ -338,6 +351,206 @@ START_TEST(mixed_rounds_and_retractions_change_nothing)
 }
 END_TEST
 
+/* Under rejection too greedy tokens are those of width 1; a draw without candidates as well. */
+START_TEST(rejection_keeps_greedy_tokens)
+{
+    seed_random("rejection_keeps_greedy_tokens");
+    make_answers(fixtures[_i]);
+    for (uint32_t width = 1; width <= 4; width += 3) {
+        static pair_t pair;
+        pair_open(&pair, fixtures[_i], width, true);
+        proto_step_mode_t mode;
+        for (uint32_t round = 0; round < 12; round++) {
+            for (uint32_t slot = 1; slot <= SLOTS; slot += width == 1 ? 1 : 2) {
+                if (round == 0) {
+                    add_extend(&pair, slot, 0);
+                    pair_step(&pair, &mode);
+                } else {
+                    add_decode(&pair, slot);
+                }
+            }
+            if (round > 0) {
+                pair_step(&pair, &mode);
+            }
+        }
+        pair_close(&pair);
+    }
+}
+END_TEST
+
+/* The digest of a block of a slot, in every group that has it. */
+static uint64_t
+block_digest(driver_t *driver, uint32_t slot, uint32_t column)
+{
+    uint64_t sum = 0;
+    for (uint32_t group = 0; group < driver->group_count; group++) {
+        uint64_t digest;
+        uint32_t block = driver->blocks[slot][column] + driver->offsets[group];
+        ck_assert_int_eq(run_inspect_block_digest(driver->executor, group, block, &digest),
+                         STATUS_OK);
+        sum = sum * 31 + digest;
+    }
+    return sum;
+}
+
+/* What rejected rows wrote lies in blocks of their own request and is overwritten by what comes
+ * there: full blocks have the bytes of width 1, blocks of others and those ahead are untouched. */
+START_TEST(rejected_rows_leave_nothing_behind)
+{
+    enum { WIDTH = 5, ROUNDS = 14, BLOCK = 16, COLUMNS = 8, WATCHED = 7, COUNT = 3 };
+    seed_random("rejected_rows_leave_nothing_behind");
+    make_answers(fixtures[_i]);
+    static pair_t wide;
+    static pair_t narrow;
+    pair_open(&wide, fixtures[_i], WIDTH, false);
+    pair_open(&narrow, fixtures[_i], 1, false);
+    proto_step_mode_t mode;
+    for (uint32_t slot = 1; slot <= WATCHED; slot++) {
+        add_extend(&wide, slot, 0);
+        pair_step(&wide, &mode);
+    }
+    uint64_t before[WATCHED + 1][COLUMNS];
+    for (uint32_t slot = 1; slot <= WATCHED; slot++) {
+        for (uint32_t column = 0; column < COLUMNS; column++) {
+            before[slot][column] = block_digest(&wide.drivers[0], slot, column);
+        }
+    }
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        for (uint32_t slot = 1; slot <= COUNT; slot++) {
+            add_decode(&wide, slot); /* three, padded to four */
+        }
+        pair_step(&wide, &mode);
+        ck_assert_int_eq(mode, PROTO_STEP_DECODE_GRAPH);
+    }
+    uint32_t reached[COUNT + 1];
+    for (uint32_t slot = 1; slot <= COUNT; slot++) {
+        reached[slot] = done[slot];
+        add_extend(&narrow, slot, 0);
+        pair_step(&narrow, &mode);
+        while (done[slot] < reached[slot]) {
+            add_decode(&narrow, slot);
+            pair_step(&narrow, &mode);
+        }
+    }
+    for (uint32_t slot = 1; slot <= WATCHED; slot++) {
+        /* The last token is not in the cache yet; rejected rows may reach WIDTH - 1 further. */
+        uint32_t valid = slot <= COUNT ? answers[slot].prompt_length + reached[slot] - 1 : 0;
+        for (uint32_t column = 0; column < COLUMNS; column++) {
+            uint64_t digest = block_digest(&wide.drivers[0], slot, column);
+            ck_assert_uint_eq(digest, block_digest(&wide.drivers[1], slot, column));
+            if ((column + 1) * BLOCK <= valid) {
+                ck_assert_uint_eq(digest, block_digest(&narrow.drivers[0], slot, column));
+            } else if (column * BLOCK >= valid + WIDTH - 1) {
+                ck_assert_uint_eq(digest, before[slot][column]);
+            }
+        }
+    }
+    pair_close(&wide);
+    pair_close(&narrow);
+}
+END_TEST
+
+/* A stop token inside a window is its last token and flagged; what comes after it is not given. */
+START_TEST(a_stop_token_ends_the_row)
+{
+    enum { WIDTH = 4 };
+    make_answers(fixtures[_i]);
+    run_executor_options_t options = tiny_options(fixtures[_i], WIDTH);
+    driver_t driver;
+    driver_open(&driver, &options);
+    const answer_t *answer = &answers[2];
+    const int32_t *tokens = answer->tokens + answer->prompt_length;
+    for (uint32_t at = 1; at < 1 + WIDTH; at++) {
+        int32_t stop = tokens[at];
+        uint32_t first = 1;
+        while (tokens[first] != stop) {
+            first++;
+        }
+        for (int way = 0; way < 2; way++) {
+            proto_sampling_t sampling = answer->sampling;
+            sampling.stop_ids = (proto_bytes_t){(const uint8_t *)&stop, sizeof stop};
+            driver_setup(&driver, 1, answer->tokens, answer->prompt_length, &sampling);
+            ck_assert_int_eq(driver_prefill(&driver, 1, answer->tokens, answer->prompt_length, 64),
+                             tokens[0]);
+            uint32_t slot = 1;
+            driver_result_t result;
+            int32_t nothing[WIDTH - 1] = {-1, -1, -1};
+            ck_assert_int_eq(run_inspect_plant_candidates(driver.executor, 1,
+                                                          way == 0 ? tokens + 1 : nothing,
+                                                          WIDTH - 1),
+                             STATUS_OK);
+            driver_step(&driver, NULL, 0, &slot, 1, &result);
+            uint32_t wanted = way == 0 ? first : 1;
+            ck_assert_uint_eq(result.counts[0], wanted);
+            ck_assert_mem_eq(result.windows[0], tokens + 1, wanted * sizeof *tokens);
+            ck_assert_uint_eq(result.flags[0], tokens[wanted] == stop ? PROTO_ROW_STOP_TOKEN : 0);
+        }
+    }
+    driver_close(&driver);
+}
+END_TEST
+
+/* Steps that run ahead know no candidates: one token each, the tokens of width 1. */
+START_TEST(two_steps_in_flight_give_one_token_each)
+{
+    enum { WIDTH = 4, STEPS = 20 };
+    make_answers(fixtures[_i]);
+    run_executor_options_t options = tiny_options(fixtures[_i], WIDTH);
+    driver_t driver;
+    driver_open(&driver, &options);
+    const answer_t *answer = &answers[4];
+    driver_setup(&driver, 4, answer->tokens, answer->prompt_length, &answer->sampling);
+    (void)driver_prefill(&driver, 4, answer->tokens, answer->prompt_length, 64);
+    uint32_t slot = 4;
+    driver_launch(&driver, NULL, 0, &slot, 1);
+    for (uint32_t i = 1; i <= STEPS; i++) {
+        driver_result_t result;
+        driver_launch(&driver, NULL, 0, &slot, 1);
+        driver_collect(&driver, &result);
+        ck_assert_uint_eq(result.counts[0], 1);
+        ck_assert_int_eq(result.tokens[0], answer->tokens[answer->prompt_length + i]);
+    }
+    driver_result_t result;
+    driver_collect(&driver, &result);
+    driver_close(&driver);
+}
+END_TEST
+
+/* A width is the executor's; another one, or too much of it, is refused. */
+START_TEST(widths_out_of_range_are_refused)
+{
+    char error[512];
+    run_executor_options_t options = tiny_options("tiny-llama", RUN_WIDTH_MAX + 1);
+    options.error = error;
+    options.error_size_bytes = sizeof error;
+    run_executor_t *executor = NULL;
+    ck_assert_int_eq(run_executor_new(&options, &executor), STATUS_ERR_CONFIG);
+    ck_assert_ptr_nonnull(strstr(error, "width of 17"));
+    driver_t driver;
+    options = tiny_options("tiny-llama", RUN_WIDTH_MAX);
+    driver_open(&driver, &options);
+    /* Room for every slot to decode at once, whatever was asked for. */
+    ck_assert_uint_eq(driver.info.step_tokens_max, SLOTS * RUN_WIDTH_MAX);
+    ck_assert_ptr_nonnull(
+        memmem(driver.info.fingerprint.data, driver.info.fingerprint.size_bytes, ";width=16;", 10));
+    int32_t prompt[5] = {1, 2, 3, 4, 5};
+    driver_setup(&driver, 1, prompt, 5, NULL);
+    (void)driver_prefill(&driver, 1, prompt, 5, 5);
+    driver.info.decode_width = 1;
+    uint32_t slot = 1;
+    ck_assert_int_eq(driver_try_launch(&driver, NULL, 0, &slot, 1), STATUS_ERR_INVALID);
+    driver.info.decode_width = RUN_WIDTH_MAX;
+    ck_assert_int_eq(driver_try_launch(&driver, NULL, 0, &slot, 1), STATUS_OK);
+    driver_result_t result;
+    driver_collect(&driver, &result);
+    ck_assert_int_eq(run_inspect_plant_candidates(driver.executor, 1, prompt, RUN_WIDTH_MAX),
+                     STATUS_ERR_INVALID);
+    ck_assert_int_eq(run_inspect_plant_candidates(driver.executor, SLOTS + 1, prompt, 1),
+                     STATUS_ERR_INVALID);
+    driver_close(&driver);
+}
+END_TEST
+
 int
 main(void)
 {
@@ -346,6 +559,11 @@ main(void)
     tcase_set_timeout(tests, 200);
     tcase_add_loop_test(tests, any_window_gives_the_tokens_of_width_one, 0, FIXTURE_COUNT);
     tcase_add_loop_test(tests, mixed_rounds_and_retractions_change_nothing, 0, FIXTURE_COUNT);
+    tcase_add_loop_test(tests, rejection_keeps_greedy_tokens, 0, FIXTURE_COUNT);
+    tcase_add_loop_test(tests, rejected_rows_leave_nothing_behind, 0, FIXTURE_COUNT);
+    tcase_add_loop_test(tests, a_stop_token_ends_the_row, 0, FIXTURE_COUNT);
+    tcase_add_loop_test(tests, two_steps_in_flight_give_one_token_each, 0, FIXTURE_COUNT);
+    tcase_add_test(tests, widths_out_of_range_are_refused);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

@@ -1,5 +1,5 @@
 /* Sampling: the generator's published numbers, exact selections against a sort in doubles,
- * distributions, penalties, logprobs and the verification rule. */
+ * distributions, penalties, logprobs. */
 #include <check.h>
 #include <math.h>
 #include <stdint.h>
@@ -10,90 +10,8 @@
 #include "kern_expect.h"
 #include "kern_philox.h"
 #include "kern_reference.h"
-#include "kern_sample.h"
+#include "kern_sample_bench.h"
 #include "kern_team.h"
-
-enum {
-    SLOTS = 8,
-    VOCABULARY_MAX = 5003,
-    ROWS_MAX = 24,
-};
-
-/* A pool, and everything that one call needs. */
-typedef struct {
-    float temperature[SLOTS];
-    int32_t top_k[SLOTS];
-    float top_p[SLOTS];
-    float min_p[SLOTS];
-    uint64_t seed[SLOTS];
-    float repetition[SLOTS];
-    float presence[SLOTS];
-    float frequency[SLOTS];
-    uint16_t counts[SLOTS * VOCABULARY_MAX];
-    uint32_t bias_counts[SLOTS];
-    int32_t bias_ids[SLOTS * KERN_SAMPLE_BIAS_MAX];
-    float bias_values[SLOTS * KERN_SAMPLE_BIAS_MAX];
-    uint32_t banned_counts[SLOTS];
-    int32_t banned_ids[SLOTS * KERN_SAMPLE_BANNED_MAX];
-    int32_t banned_until[SLOTS];
-    uint32_t logprobs[SLOTS];
-    float logits[ROWS_MAX * VOCABULARY_MAX];
-    int32_t slots[ROWS_MAX];
-    int32_t seq_lens[ROWS_MAX];
-    int32_t candidates[ROWS_MAX];
-    int32_t tokens[ROWS_MAX];
-    int32_t accept_lengths[ROWS_MAX];
-    uint8_t flags[ROWS_MAX];
-    int32_t logprob_ids[ROWS_MAX * KERN_SAMPLE_LOGPROBS_WIDTH];
-    float logprob_values[ROWS_MAX * KERN_SAMPLE_LOGPROBS_WIDTH];
-    kern_sample_args_t args;
-} bench_t;
-
-static bench_t *
-bench_new(uint32_t vocabulary)
-{
-    bench_t *self = calloc(1, sizeof *self);
-    ck_assert(self != NULL);
-    for (int i = 0; i < SLOTS; i++) {
-        self->temperature[i] = 1.0f;
-        self->top_p[i] = 1.0f;
-        self->repetition[i] = 1.0f;
-        self->seed[i] = 1000 + (uint64_t)i;
-    }
-    self->args = (kern_sample_args_t){
-        .pool = {self->temperature, self->top_k, self->top_p, self->min_p, self->seed,
-                 self->repetition, self->presence, self->frequency, self->counts, self->bias_counts,
-                 self->bias_ids, self->bias_values, self->banned_counts, self->banned_ids,
-                 self->banned_until, self->logprobs, SLOTS},
-        .logits = self->logits,
-        .logits_stride = vocabulary,
-        .vocabulary = vocabulary,
-        .bs = 1,
-        .rows_per_request = 1,
-        .slots = self->slots,
-        .seq_lens = self->seq_lens,
-        .tokens = self->tokens,
-        .accept_lengths = self->accept_lengths,
-        .flags = self->flags,
-        .logprob_ids = self->logprob_ids,
-        .logprob_values = self->logprob_values,
-    };
-    self->slots[0] = 1;
-    self->seq_lens[0] = 10;
-    return self;
-}
-
-static void
-run(bench_t *self, kern_path_t path, uint32_t threads)
-{
-    size_t size_bytes = kern_sample_workspace_size_bytes(self->args.vocabulary, threads);
-    reference_guarded_t work = reference_guarded_new(size_bytes);
-    self->args.workspace = work.data;
-    self->args.workspace_size_bytes = size_bytes;
-    kern_team_run(reference_team(path, threads), kern_sample_host, &self->args);
-    reference_guarded_check(&work);
-    reference_guarded_free(&work);
-}
 
 /* The known answers published with the algorithm. */
 START_TEST(philox_gives_the_published_numbers)
@@ -129,7 +47,7 @@ START_TEST(greedy_takes_the_first_of_the_largest)
     for (int path = -1; reference_next_path(&path);) {
         for (int round = 0; round < 100; round++) {
             uint32_t vocabulary = vocabularies[round % 10];
-            bench_t *bench = bench_new(vocabulary);
+            sample_bench_t *bench = sample_bench_new(vocabulary);
             uint32_t best = 0;
             for (uint32_t i = 0; i < vocabulary; i++) {
                 /* Few different values, so that there are ties. */
@@ -138,7 +56,7 @@ START_TEST(greedy_takes_the_first_of_the_largest)
             }
             bench->top_k[1] = round & 1;
             bench->temperature[1] = (round & 1) != 0 ? 0.7f : 0.0f;
-            run(bench, (kern_path_t)path, 1);
+            sample_bench_run(bench, (kern_path_t)path, 1);
             ck_assert_int_eq(bench->tokens[0], (int32_t)best);
             ck_assert_int_eq(bench->accept_lengths[0], 1);
             ck_assert_uint_eq(bench->flags[0], 0);
@@ -147,85 +65,6 @@ START_TEST(greedy_takes_the_first_of_the_largest)
     }
 }
 END_TEST
-
-/* ---- the reference: sort, cut, draw, in doubles ---- */
-
-typedef struct {
-    uint32_t id;
-    double z;
-} entry_t;
-
-static int
-by_value(const void *a_void, const void *b_void)
-{
-    const entry_t *a = a_void;
-    const entry_t *b = b_void;
-    if (a->z != b->z) {
-        return a->z > b->z ? -1 : 1;
-    }
-    return a->id < b->id ? -1 : 1;
-}
-
-/* Marks the kept ids; probabilities of the kept ones in `out`, which sum to 1. */
-static void
-reference_distribution(const float *z, uint32_t vocabulary, double temperature, int32_t top_k,
-                       double top_p, double min_p, double *out)
-{
-    entry_t *entries = malloc(vocabulary * sizeof *entries);
-    ck_assert(entries != NULL);
-    for (uint32_t i = 0; i < vocabulary; i++) {
-        entries[i] = (entry_t){i, (double)z[i]};
-        out[i] = 0.0;
-    }
-    qsort(entries, vocabulary, sizeof *entries, by_value);
-    uint32_t count = top_k > 0 && (uint32_t)top_k < vocabulary ? (uint32_t)top_k : vocabulary;
-    double top = entries[0].z;
-    double total = 0.0;
-    for (uint32_t i = 0; i < count; i++) {
-        total += exp((entries[i].z - top) / temperature);
-    }
-    double mass = 0.0;
-    uint32_t kept = 0;
-    while (kept < count && (kept == 0 || top_p >= 1.0 || mass < top_p * total)) {
-        mass += exp((entries[kept].z - top) / temperature);
-        kept++;
-    }
-    double rest = 0.0;
-    for (uint32_t i = 0; i < kept; i++) {
-        double weight = exp((entries[i].z - top) / temperature);
-        if (weight >= min_p) {
-            out[entries[i].id] = weight;
-            rest += weight;
-        }
-    }
-    for (uint32_t i = 0; i < vocabulary; i++) {
-        out[i] /= rest;
-    }
-    free(entries);
-}
-
-/* The token at the coin, in the order of ids; *margin = how near the coin is to a boundary. */
-static uint32_t
-reference_draw(const double *probabilities, uint32_t vocabulary, double coin, double *margin)
-{
-    double at = 0.0;
-    uint32_t last = 0;
-    *margin = 1.0;
-    for (uint32_t i = 0; i < vocabulary; i++) {
-        if (probabilities[i] <= 0.0) {
-            continue;
-        }
-        double next = at + probabilities[i];
-        last = i;
-        double distance = fmin(fabs(coin - at), fabs(coin - next));
-        *margin = distance < *margin ? distance : *margin;
-        if (coin < next) {
-            return i;
-        }
-        at = next;
-    }
-    return last;
-}
 
 /* Every combination of filters draws exactly the token that a full sort in doubles gives. */
 START_TEST(draws_agree_with_a_sort_in_doubles)
@@ -242,7 +81,7 @@ START_TEST(draws_agree_with_a_sort_in_doubles)
     for (int path = -1; reference_next_path(&path);) {
         for (int round = 0; round < 320; round++) {
             uint32_t vocabulary = vocabularies[round % 4];
-            bench_t *bench = bench_new(vocabulary);
+            sample_bench_t *bench = sample_bench_new(vocabulary);
             bool ties = round % 5 == 0;
             float sharpness = 0.2f + 4.0f * (float)reference_uniform(&random);
             for (uint32_t i = 0; i < vocabulary; i++) {
@@ -255,14 +94,14 @@ START_TEST(draws_agree_with_a_sort_in_doubles)
             bench->min_p[1] = min_ps[round / 80 % 2];
             bench->seed[1] = reference_u32(&random);
             bench->seq_lens[0] = 1 + (int32_t)(reference_u32(&random) % 8192);
-            run(bench, (kern_path_t)path, 1);
-            reference_distribution(bench->logits, vocabulary, (double)bench->temperature[1],
-                                   bench->top_k[1], (double)bench->top_p[1],
-                                   (double)bench->min_p[1], probabilities);
+            sample_bench_run(bench, (kern_path_t)path, 1);
+            sample_distribution(bench->logits, vocabulary, (double)bench->temperature[1],
+                                bench->top_k[1], (double)bench->top_p[1], (double)bench->min_p[1],
+                                probabilities);
             double coin = kern_philox_uniform(bench->seed[1], (uint64_t)bench->seq_lens[0],
                                               KERN_PHILOX_SAMPLE, 0);
             double margin;
-            uint32_t wanted = reference_draw(probabilities, vocabulary, coin, &margin);
+            uint32_t wanted = sample_draw(probabilities, vocabulary, coin, &margin);
             /* Sums in float may fall on the other side of a boundary that is this near; a token on
              * the edge of top_p or min_p may be in or out. */
             if (margin < 2e-5) {
@@ -289,7 +128,7 @@ START_TEST(draws_follow_the_distribution)
 {
     enum { VOCABULARY = 40, DRAWS = 20000 };
     reference_random_t random = reference_seed("draws_follow_the_distribution");
-    bench_t *bench = bench_new(VOCABULARY);
+    sample_bench_t *bench = sample_bench_new(VOCABULARY);
     double probabilities[VOCABULARY];
     uint32_t drawn[VOCABULARY] = {0};
     for (uint32_t i = 0; i < VOCABULARY; i++) {
@@ -298,11 +137,11 @@ START_TEST(draws_follow_the_distribution)
     bench->top_k[1] = 25;
     bench->top_p[1] = 0.9f;
     bench->temperature[1] = 1.3f;
-    reference_distribution(bench->logits, VOCABULARY, (double)bench->temperature[1], 25,
-                           (double)bench->top_p[1], 0.0, probabilities);
+    sample_distribution(bench->logits, VOCABULARY, (double)bench->temperature[1], 25,
+                        (double)bench->top_p[1], 0.0, probabilities);
     for (int i = 0; i < DRAWS; i++) {
         bench->seq_lens[0] = i + 1;
-        run(bench, kern_path_best(), 1);
+        sample_bench_run(bench, kern_path_best(), 1);
         drawn[bench->tokens[0]]++;
     }
     double chi_square = 0.0;
@@ -325,7 +164,7 @@ END_TEST
 START_TEST(draws_do_not_depend_on_the_batch)
 {
     reference_random_t random = reference_seed("draws_do_not_depend_on_the_batch");
-    bench_t *bench = bench_new(1000);
+    sample_bench_t *bench = sample_bench_new(1000);
     for (uint32_t i = 0; i < ROWS_MAX * 1000; i++) {
         bench->logits[i] = 2.0f * reference_normal(&random);
     }
@@ -339,19 +178,19 @@ START_TEST(draws_do_not_depend_on_the_batch)
     }
     int32_t alone[ROWS_MAX];
     for (uint32_t i = 0; i < ROWS_MAX; i++) {
-        bench_t *one = bench_new(1000);
+        sample_bench_t *one = sample_bench_new(1000);
         memcpy(one->top_k, bench->top_k, sizeof one->top_k);
         memcpy(one->top_p, bench->top_p, sizeof one->top_p);
         memcpy(one->logits, bench->logits + i * 1000, 1000 * sizeof(float));
         one->slots[0] = bench->slots[i];
         one->seq_lens[0] = bench->seq_lens[i];
-        run(one, kern_path_best(), 1);
+        sample_bench_run(one, kern_path_best(), 1);
         alone[i] = one->tokens[0];
         free(one);
     }
     bench->args.bs = ROWS_MAX;
     for (uint32_t threads = 1; threads <= 3; threads++) {
-        run(bench, kern_path_best(), threads);
+        sample_bench_run(bench, kern_path_best(), threads);
         ck_assert_mem_eq(bench->tokens, alone, sizeof alone);
     }
     free(bench);
@@ -362,7 +201,7 @@ END_TEST
  * counted. */
 START_TEST(penalties_see_what_was_generated)
 {
-    bench_t *bench = bench_new(8);
+    sample_bench_t *bench = sample_bench_new(8);
     const float logits[8] = {2.0f, 1.9f, 1.0f, 0.5f, -1.0f, -1.0f, -2.0f, -3.0f};
     memcpy(bench->logits, logits, sizeof logits);
     const int32_t history[5] = {0, 4, 1, 1, 99};
@@ -375,28 +214,28 @@ START_TEST(penalties_see_what_was_generated)
     /* Token 0 is only in the prompt: presence and frequency leave it. */
     bench->presence[1] = 0.5f;
     bench->frequency[1] = 0.6f;
-    run(bench, kern_path_best(), 1);
+    sample_bench_run(bench, kern_path_best(), 1);
     ck_assert_int_eq(bench->tokens[0], 0);
     ck_assert_uint_eq(bench->counts[8], KERN_SAMPLE_COUNT_PROMPT + 1);
     /* Generated once: 2 - 0.5 - 0.6 = 0.9, behind token 2. */
-    run(bench, kern_path_best(), 1);
+    sample_bench_run(bench, kern_path_best(), 1);
     ck_assert_int_eq(bench->tokens[0], 2);
     ck_assert_uint_eq(bench->counts[10], 1);
     /* Token 2 falls to 1 - 1.1, token 0 is the first again. */
-    run(bench, kern_path_best(), 1);
+    sample_bench_run(bench, kern_path_best(), 1);
     ck_assert_int_eq(bench->tokens[0], 0);
     /* Repetition divides what is positive: 2 / 4, 1.9 / 4, 1 / 4, and 3 is new with 0.5: the lowest
      * id among equals. */
     bench->presence[1] = 0.0f;
     bench->frequency[1] = 0.0f;
     bench->repetition[1] = 4.5f;
-    run(bench, kern_path_best(), 1);
+    sample_bench_run(bench, kern_path_best(), 1);
     ck_assert_int_eq(bench->tokens[0], 3);
     /* ... and multiplies what is negative: 4 (in the prompt) falls behind 5. */
     for (int i = 0; i < 4; i++) {
         bench->logits[i] = -30.0f;
     }
-    run(bench, kern_path_best(), 1);
+    sample_bench_run(bench, kern_path_best(), 1);
     ck_assert_int_eq(bench->tokens[0], 5);
     free(bench);
 }
@@ -405,7 +244,7 @@ END_TEST
 /* logit_bias moves, banned ids never come before their position; the raw logits stay. */
 START_TEST(bias_and_bans_apply)
 {
-    bench_t *bench = bench_new(100);
+    sample_bench_t *bench = sample_bench_new(100);
     for (int i = 0; i < 100; i++) {
         bench->logits[i] = (float)-i;
     }
@@ -415,15 +254,15 @@ START_TEST(bias_and_bans_apply)
     bench->bias_values[KERN_SAMPLE_BIAS_MAX] = 80.0f;
     bench->bias_ids[KERN_SAMPLE_BIAS_MAX + 1] = 200; /* outside: ignored */
     bench->bias_values[KERN_SAMPLE_BIAS_MAX + 1] = 1000.0f;
-    run(bench, kern_path_best(), 1);
+    sample_bench_run(bench, kern_path_best(), 1);
     ck_assert_int_eq(bench->tokens[0], 70);
     bench->banned_counts[1] = 1;
     bench->banned_ids[KERN_SAMPLE_BANNED_MAX] = 70;
     bench->banned_until[1] = 11;
-    run(bench, kern_path_best(), 1); /* draws position 10 */
+    sample_bench_run(bench, kern_path_best(), 1); /* draws position 10 */
     ck_assert_int_eq(bench->tokens[0], 0);
     bench->seq_lens[0] = 11;
-    run(bench, kern_path_best(), 1);
+    sample_bench_run(bench, kern_path_best(), 1);
     ck_assert_int_eq(bench->tokens[0], 70);
     for (int i = 0; i < 100; i++) {
         ck_assert(bench->logits[i] == (float)-i);
@@ -438,16 +277,16 @@ START_TEST(logprobs_are_of_the_raw_logits)
     reference_random_t random = reference_seed("logprobs_are_of_the_raw_logits");
     enum { VOCABULARY = 3000 };
     for (int path = -1; reference_next_path(&path);) {
-        bench_t *bench = bench_new(VOCABULARY);
-        entry_t *entries = malloc(VOCABULARY * sizeof *entries);
+        sample_bench_t *bench = sample_bench_new(VOCABULARY);
+        sample_entry_t *entries = malloc(VOCABULARY * sizeof *entries);
         ck_assert(entries != NULL);
         double total = 0.0;
         for (uint32_t i = 0; i < VOCABULARY; i++) {
             bench->logits[i] = roundf(20.0f * reference_normal(&random)) / 10.0f;
-            entries[i] = (entry_t){i, (double)bench->logits[i]};
+            entries[i] = (sample_entry_t){i, (double)bench->logits[i]};
             total += exp((double)bench->logits[i]);
         }
-        qsort(entries, VOCABULARY, sizeof *entries, by_value);
+        qsort(entries, VOCABULARY, sizeof *entries, sample_by_value);
         bench->temperature[1] = 0.3f;
         bench->bias_counts[1] = 1;
         bench->bias_ids[KERN_SAMPLE_BIAS_MAX] = (int32_t)entries[1500].id;
@@ -455,14 +294,14 @@ START_TEST(logprobs_are_of_the_raw_logits)
         for (uint32_t wanted = 0; wanted <= 21; wanted += 7) {
             memset(bench->logprob_ids, 0x77, sizeof bench->logprob_ids);
             bench->logprobs[1] = wanted;
-            run(bench, (kern_path_t)path, 1);
+            sample_bench_run(bench, (kern_path_t)path, 1);
             ck_assert_int_eq(bench->tokens[0], (int32_t)entries[1500].id);
             for (uint32_t i = 0; i < KERN_SAMPLE_LOGPROBS_WIDTH; i++) {
                 if (i >= wanted) {
                     ck_assert_int_eq(bench->logprob_ids[i], 0x77777777);
                     continue;
                 }
-                const entry_t *entry = i == 0 ? &entries[1500] : &entries[i - 1];
+                const sample_entry_t *entry = i == 0 ? &entries[1500] : &entries[i - 1];
                 ck_assert_int_eq(bench->logprob_ids[i], (int32_t)entry->id);
                 double value = (double)bench->logprob_values[i];
                 ck_assert_double_le(fabs(value - (entry->z - log(total))), 1e-5);
@@ -474,112 +313,29 @@ START_TEST(logprobs_are_of_the_raw_logits)
 }
 END_TEST
 
-/* Accept while candidate[i] equals target[i - 1]; a missing candidate (-1) ends it; tokens up to
- * the accepted length are what one-token steps would give. */
-START_TEST(candidates_are_verified)
-{
-    enum { WIDTH = 4, VOCABULARY = 50 };
-    static const struct {
-        int32_t candidates[WIDTH];
-        int32_t accepted;
-    } cases[] = {
-        {{9, 10, 20, 30}, 4}, {{9, 10, 20, 31}, 3}, {{9, 10, -1, 30}, 2},
-        {{9, 11, 20, 30}, 1}, {{9, -1, -1, -1}, 1},
-    };
-    bench_t *bench = bench_new(VOCABULARY);
-    bench->args.bs = 5;
-    bench->args.rows_per_request = WIDTH;
-    bench->args.candidates = bench->candidates;
-    for (uint32_t b = 0; b < 5; b++) {
-        bench->slots[b] = (int32_t)b;
-        bench->seq_lens[b] = 20;
-        bench->top_k[b] = 1;
-        for (uint32_t i = 0; i < WIDTH; i++) {
-            bench->candidates[b * WIDTH + i] = cases[b].candidates[i];
-            bench->logits[(b * WIDTH + i) * VOCABULARY + 10 * (i + 1)] = 5.0f;
-        }
-    }
-    for (uint32_t threads = 1; threads <= 3; threads++) {
-        run(bench, kern_path_best(), threads);
-        for (uint32_t b = 0; b < 5; b++) {
-            ck_assert_int_eq(bench->accept_lengths[b], cases[b].accepted);
-            for (int32_t i = 0; i < cases[b].accepted; i++) {
-                ck_assert_int_eq(bench->tokens[b * WIDTH + (uint32_t)i], 10 * (i + 1));
-            }
-        }
-    }
-    free(bench);
-}
-END_TEST
-
-/* With penalties and seeded draws, a verified window gives the tokens and counts of single steps.
- */
-START_TEST(a_window_equals_single_steps)
-{
-    enum { WIDTH = 5, VOCABULARY = 60 };
-    reference_random_t random = reference_seed("a_window_equals_single_steps");
-    for (int round = 0; round < 50; round++) {
-        bench_t *window = bench_new(VOCABULARY);
-        bench_t *single = bench_new(VOCABULARY);
-        for (uint32_t i = 0; i < WIDTH * VOCABULARY; i++) {
-            window->logits[i] = 2.0f * reference_normal(&random);
-        }
-        for (bench_t *bench = window; bench != NULL; bench = bench == window ? single : NULL) {
-            bench->frequency[1] = 0.8f;
-            bench->repetition[1] = 1.2f;
-            bench->top_p[1] = 0.9f;
-            bench->seed[1] = (uint64_t)round;
-        }
-        int32_t wanted[WIDTH];
-        uint16_t counts[WIDTH][VOCABULARY];
-        for (int32_t i = 0; i < WIDTH; i++) {
-            memcpy(single->logits, window->logits + i * VOCABULARY, VOCABULARY * sizeof(float));
-            single->seq_lens[0] = 100 + i;
-            run(single, kern_path_best(), 1);
-            wanted[i] = single->tokens[0];
-            memcpy(counts[i], single->counts + VOCABULARY, sizeof counts[i]);
-        }
-        int32_t good = (int32_t)(reference_u32(&random) % WIDTH);
-        window->candidates[0] = 7;
-        for (int32_t i = 1; i < WIDTH; i++) {
-            window->candidates[i] = i <= good ? wanted[i - 1] : (wanted[i - 1] + 1) % VOCABULARY;
-        }
-        window->args.rows_per_request = WIDTH;
-        window->args.candidates = window->candidates;
-        window->seq_lens[0] = 100 + WIDTH - 1;
-        run(window, kern_path_best(), 2);
-        ck_assert_int_eq(window->accept_lengths[0], good + 1);
-        ck_assert_mem_eq(window->tokens, wanted, (size_t)(good + 1) * sizeof *wanted);
-        ck_assert_mem_eq(window->counts + VOCABULARY, counts[good], sizeof counts[good]);
-        free(window);
-        free(single);
-    }
-}
-END_TEST
-
 /* A NaN anywhere in a row is flagged, and the row still ends; infinities are no NaN. */
 START_TEST(nan_is_flagged)
 {
     for (int path = -1; reference_next_path(&path);) {
         for (uint32_t place = 0; place < 77; place++) {
-            bench_t *bench = bench_new(77);
+            sample_bench_t *bench = sample_bench_new(77);
             bench->logits[place] = NAN;
-            run(bench, (kern_path_t)path, 1);
+            sample_bench_run(bench, (kern_path_t)path, 1);
             ck_assert_uint_eq(bench->flags[0], KERN_SAMPLE_FLAG_NAN);
             ck_assert_int_eq(bench->tokens[0], 0);
             ck_assert_int_eq(bench->accept_lengths[0], 1);
             bench->logits[place] = INFINITY;
             bench->logits[(place + 16) % 77] = -INFINITY;
-            run(bench, (kern_path_t)path, 1);
+            sample_bench_run(bench, (kern_path_t)path, 1);
             ck_assert_uint_eq(bench->flags[0], 0);
             ck_assert_int_eq(bench->tokens[0], (int32_t)place);
             free(bench);
         }
-        bench_t *bench = bench_new(77);
+        sample_bench_t *bench = sample_bench_new(77);
         for (int i = 0; i < 77; i++) {
             bench->logits[i] = -INFINITY;
         }
-        run(bench, (kern_path_t)path, 1);
+        sample_bench_run(bench, (kern_path_t)path, 1);
         ck_assert_int_eq(bench->tokens[0], 0);
         free(bench);
     }
@@ -600,8 +356,6 @@ main(void)
     tcase_add_test(tests, penalties_see_what_was_generated);
     tcase_add_test(tests, bias_and_bans_apply);
     tcase_add_test(tests, logprobs_are_of_the_raw_logits);
-    tcase_add_test(tests, candidates_are_verified);
-    tcase_add_test(tests, a_window_equals_single_steps);
     tcase_add_test(tests, nan_is_flagged);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
