@@ -43,8 +43,8 @@ PLANTED = {
     # The guard has no list of exceptions.
     "blind_guard": (
         "gpu/run/run_guard.c",
-        (("if (!is_same && walk->first_moved == NULL) {",
-          "if (!is_same && walk->first_moved == NULL && path == NULL) {"),),
+        (("if (!is_same && walk->guard->moved[0] == '\\0') {",
+          "if (!is_same && walk->guard->moved[0] == '\\0' && path == NULL) {"),),
         RUNNER, "a_planted_rebind_is_caught_by_the_guard"),
     # Capture is the idle refresh.
     "live_capture": (
@@ -76,8 +76,9 @@ PLANTED = {
     # A pool is validated before anything is published.
     "unchecked_rebind": (
         "gpu/backend/backend_base.c",
-        (("    proto_status_t status = validate_tree(self, pool);\n",
-          "    proto_status_t status = validate_tree(self, pool);\n    status = STATUS_OK;\n"),),
+        (("    proto_status_t status = backend_validate_cache_pool(self, pool);\n",
+          "    proto_status_t status = backend_validate_cache_pool(self, pool);\n"
+          "    status = STATUS_OK;\n"),),
         ROUTER, "a_rebind_takes_the_same_geometry_only"),
     # Support is the AND of the tree.
     "support_by_or": (
