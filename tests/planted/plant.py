@@ -44,7 +44,7 @@ PLANTED = {
     "blind_guard": (
         "gpu/run/run_guard.c",
         (("if (!is_same && walk->guard->moved[0] == '\\0') {",
-          "if (!is_same && walk->guard->moved[0] == '\\0' && path == NULL) {"),),
+          "if (!is_same && walk->guard->moved[0] == '\\0' && strlen(path) > 9999) {"),),
         RUNNER, "a_planted_rebind_is_caught_by_the_guard"),
     # Capture is the idle refresh.
     "live_capture": (
