@@ -43,8 +43,7 @@ PLANTED = {
     # The guard has no list of exceptions.
     "blind_guard": (
         "gpu/run/run_guard.c",
-        (("if (!is_same && walk->guard->moved[0] == '\\0') {",
-          "if (!is_same && walk->guard->moved[0] == '\\0' && strlen(path) > 9999) {"),),
+        (("entry->address == address &&", "(entry->address == address || address != NULL) &&"),),
         RUNNER, "a_planted_rebind_is_caught_by_the_guard"),
     # Capture is the idle refresh.
     "live_capture": (
