@@ -21,6 +21,7 @@
 #include <stdint.h>
 
 #include "kern_attention.h"
+#include "kern_form.h"
 #include "kern_share.h"
 #include "kern_type.h"
 
@@ -64,6 +65,7 @@ typedef struct {
     float *output;            /* [rows][output_stride]; must not overlap the input */
     size_t output_stride;
     size_t output_head_stride;
+    kern_form_t output_form; /* OPERAND: of heads without a gap; output_stride is not used */
     uint32_t rows;
     uint32_t heads;
     const void *weight; /* [heads], each [outputs][inputs] */

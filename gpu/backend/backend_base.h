@@ -157,6 +157,8 @@ typedef struct {
     uint32_t q_heads;
     uint32_t kv_heads;
     uint32_t head_dim;
+    uint32_t latent_dim; /* of groups with CACHE_FIELD_LATENT; 0 = there are none */
+    uint32_t rope_dim;   /* of their rows, behind the latent */
 } backend_options_t;
 
 /* First member of every node. */
@@ -169,7 +171,7 @@ struct backend {
     backend_options_t options;
     cache_pool_t pool; /* as published */
     bool is_bound;
-    bool has_graph_state; /* init_cuda_graph_state ran since the last publish */
+    bool has_graph_state;   /* init_cuda_graph_state ran since the last publish */
     bool keeps_graph_state; /* its buffers do not come from the pool: a publish leaves them */
 };
 

@@ -41,8 +41,9 @@ typedef enum {
 typedef enum {
     CACHE_FIELD_K,
     CACHE_FIELD_V,
-    CACHE_FIELD_CONV,  /* the convolution's window: [taps - 1][1][channels], float32 */
-    CACHE_FIELD_STATE, /* the recurrent state: [value heads][key dim][value dim], float32 */
+    CACHE_FIELD_CONV,   /* the convolution's window: [taps - 1][1][channels], float32 */
+    CACHE_FIELD_STATE,  /* the recurrent state: [value heads][key dim][value dim], float32 */
+    CACHE_FIELD_LATENT, /* latent attention: [tokens][1][latent and rotated part] */
 } cache_field_name_t;
 
 typedef struct {

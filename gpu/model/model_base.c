@@ -1,6 +1,7 @@
 /* Which forward code runs which architecture. */
 #include "model_base.h"
 
+#include "model_deepseek.h"
 #include "model_gemma3.h"
 #include "model_gpt_oss.h"
 #include "model_llama.h"
@@ -21,6 +22,7 @@ model_new(device_t *device, const file_model_t *file, model_progress_fn progress
     case FILE_ARCH_GPT_OSS:
         return model_gpt_oss_new(device, file, progress, progress_context, out_p);
     case FILE_ARCH_DEEPSEEK_V3:
+        return model_deepseek_new(device, file, progress, progress_context, out_p);
     case FILE_ARCH_QWEN35:
         break;
     }

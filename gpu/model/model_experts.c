@@ -131,7 +131,7 @@ load_fused(model_weights_t *weights, const file_config_t *c, uint32_t layer, mod
     kern_expert_weight_t *halves[2] = {&out->gate, &out->up};
     for (uint32_t i = 0; i < 2; i++) {
         stack_t stack = {.expert_count = c->expert_count,
-                         .rows = c->ffn_size,
+                         .rows = c->expert_ffn_size,
                          .cols = c->hidden_size,
                          .first = i,
                          .step = 2};
@@ -159,7 +159,7 @@ load_apart(model_weights_t *weights, const file_config_t *c, uint32_t layer, mod
                    {FILE_ROLE_EXPERT_UP, FILE_ROLE_EXPERT_UP_BIAS, &out->up}};
     for (uint32_t i = 0; i < 2; i++) {
         stack_t stack = {.expert_count = c->expert_count,
-                         .rows = c->ffn_size,
+                         .rows = c->expert_ffn_size,
                          .cols = c->hidden_size};
         proto_status_t status = load_stack(weights, halves[i].role, layer, &stack, halves[i].out);
         if (status == STATUS_OK) {
@@ -172,38 +172,131 @@ load_apart(model_weights_t *weights, const file_config_t *c, uint32_t layer, mod
     return STATUS_OK;
 }
 
+/* One matrix of every expert, each of which is a tensor of its own. */
+static proto_status_t
+load_gathered(model_weights_t *weights, file_role_t role, uint32_t layer, stack_t *stack,
+              kern_expert_weight_t *out)
+{
+    proto_status_t status = file_model_expert(weights->file, role, layer, 0, &stack->stored);
+    if (status != STATUS_OK) {
+        return status;
+    }
+    file_dtype_t dtype = stack->stored.dtype;
+    size_t size_bytes = stack->stored.size_bytes;
+    void *memory = NULL;
+    if (file_dtype_block_length(dtype) != 1) {
+        return STATUS_ERR_UNSUPPORTED;
+    }
+    status = model_weights_alloc(weights, stack->expert_count * size_bytes, &memory);
+    for (uint32_t i = 0; status == STATUS_OK && i < stack->expert_count; i++) {
+        status = file_model_expert(weights->file, role, layer, i, &stack->stored);
+        if (status == STATUS_OK && stack->stored.dtype != dtype) {
+            status = STATUS_ERR_UNSUPPORTED;
+        }
+        if (status == STATUS_OK) {
+            memcpy((uint8_t *)memory + i * size_bytes, stack->stored.data, size_bytes);
+            model_weights_note(weights, &stack->stored, size_bytes, true);
+        }
+    }
+    if (status == STATUS_OK) {
+        *out = describe(stack, memory, model_weights_type(dtype));
+    }
+    return status;
+}
+
+static proto_status_t
+load_all_gathered(model_weights_t *weights, const file_config_t *c, uint32_t layer,
+                  model_experts_t *out)
+{
+    const struct {
+        file_role_t role;
+        uint32_t rows;
+        uint32_t cols;
+        kern_expert_weight_t *out;
+    } matrices[] = {
+        {FILE_ROLE_EXPERT_GATE, c->expert_ffn_size, c->hidden_size, &out->gate},
+        {FILE_ROLE_EXPERT_UP, c->expert_ffn_size, c->hidden_size, &out->up},
+        {FILE_ROLE_EXPERT_DOWN, c->hidden_size, c->expert_ffn_size, &out->down},
+    };
+    proto_status_t status = STATUS_OK;
+    for (size_t i = 0; status == STATUS_OK && i < sizeof matrices / sizeof *matrices; i++) {
+        stack_t stack = {.expert_count = c->expert_count,
+                         .rows = matrices[i].rows,
+                         .cols = matrices[i].cols};
+        status = load_gathered(weights, matrices[i].role, layer, &stack, matrices[i].out);
+    }
+    return status;
+}
+
+static proto_status_t
+load_router(model_weights_t *weights, const file_config_t *c, uint32_t layer, model_experts_t *out)
+{
+    proto_status_t status = model_weights_matrix(weights, FILE_ROLE_ROUTER, layer, &out->router);
+    if (status != STATUS_OK) {
+        return status;
+    }
+    return c->has_sigmoid_router
+               ? model_weights_vector(weights, FILE_ROLE_ROUTER_SELECT_BIAS, layer, c->expert_count,
+                                      0.0f, &out->select_bias)
+               : model_weights_vector(weights, FILE_ROLE_ROUTER_BIAS, layer, c->expert_count, 0.0f,
+                                      &out->router_bias);
+}
+
+static proto_status_t
+load_shared(model_weights_t *weights, const file_config_t *c, uint32_t layer, model_ffn_t *out)
+{
+    if (c->shared_ffn_size == 0) {
+        return STATUS_OK;
+    }
+    out->accumulates = true;
+    proto_status_t status = model_weights_matrix(weights, FILE_ROLE_SHARED_GATE, layer, &out->gate);
+    if (status == STATUS_OK) {
+        status = model_weights_matrix(weights, FILE_ROLE_SHARED_UP, layer, &out->up);
+    }
+    return status == STATUS_OK
+               ? model_weights_matrix(weights, FILE_ROLE_SHARED_DOWN, layer, &out->down)
+               : status;
+}
+
+/* Stored as stacks: fused ones turned over. */
+static proto_status_t
+load_stacks(model_weights_t *weights, const file_config_t *c, uint32_t layer, model_experts_t *out)
+{
+    proto_status_t status = c->has_fused_experts ? load_fused(weights, c, layer, out)
+                                                 : load_apart(weights, c, layer, out);
+    if (status != STATUS_OK) {
+        return status;
+    }
+    stack_t down = {.expert_count = c->expert_count,
+                    .rows = c->hidden_size,
+                    .cols = c->expert_ffn_size,
+                    .step = c->has_fused_experts ? 1 : 0};
+    status = load_stack(weights, FILE_ROLE_EXPERT_DOWN, layer, &down, &out->down);
+    return status == STATUS_OK
+               ? load_biases(weights, FILE_ROLE_EXPERT_DOWN_BIAS, layer, 0, 1, &out->down.bias)
+               : status;
+}
+
 proto_status_t
 model_experts_load(model_weights_t *weights, const file_config_t *c, uint32_t layer,
                    model_experts_t *out)
 {
-    if (c->hidden_size > KERN_MOE_COLS_MAX || c->ffn_size > KERN_MOE_COLS_MAX ||
+    if (c->hidden_size > KERN_MOE_COLS_MAX || c->expert_ffn_size > KERN_MOE_COLS_MAX ||
         c->expert_count > KERN_MOE_EXPERTS_MAX || c->expert_used_count > KERN_MOE_TOP_K_MAX) {
         return STATUS_ERR_UNSUPPORTED;
     }
-    proto_status_t status = model_weights_matrix(weights, FILE_ROLE_ROUTER, layer, &out->router);
+    proto_status_t status = load_router(weights, c, layer, out);
     if (status == STATUS_OK) {
-        status = model_weights_vector(weights, FILE_ROLE_ROUTER_BIAS, layer, c->expert_count, 0.0f,
-                                      &out->router_bias);
+        status = c->has_apart_experts ? load_all_gathered(weights, c, layer, out)
+                                      : load_stacks(weights, c, layer, out);
     }
     if (status == STATUS_OK) {
-        status = c->has_fused_experts ? load_fused(weights, c, layer, out)
-                                      : load_apart(weights, c, layer, out);
+        status = load_shared(weights, c, layer, &out->shared);
     }
-    if (status != STATUS_OK) {
-        return status;
+    if (status == STATUS_OK && out->gate.type != out->up.type) {
+        status = STATUS_ERR_UNSUPPORTED;
     }
-    if (out->gate.type != out->up.type) {
-        return STATUS_ERR_UNSUPPORTED;
-    }
-    stack_t down = {.expert_count = c->expert_count,
-                    .rows = c->hidden_size,
-                    .cols = c->ffn_size,
-                    .step = c->has_fused_experts ? 1 : 0};
-    status = load_stack(weights, FILE_ROLE_EXPERT_DOWN, layer, &down, &out->down);
-    if (status != STATUS_OK) {
-        return status;
-    }
-    return load_biases(weights, FILE_ROLE_EXPERT_DOWN_BIAS, layer, 0, 1, &out->down.bias);
+    return status;
 }
 
 /* ---- launches -------------------------------------------------------------------------------- */
@@ -213,27 +306,27 @@ launch_router(const model_t *self, const model_context_t *context, const model_e
               const model_rows_t *rows)
 {
     const file_config_t *c = &self->config;
-    kern_linear_args_t logits = {
+    model_projection_t logits = {
         .input = rows->normed,
-        .input_stride = c->hidden_size,
         .rows = context->rows,
-        .weight_count = 1,
+        .count = 1,
         .weights = {experts->router},
         .biases = {experts->router_bias},
         .outputs = {rows->router_logits},
-        .output_strides = {c->expert_count},
-        .accumulate = false,
-        .workspace = rows->linear_workspace,
-        .workspace_size_bytes = rows->linear_workspace_bytes,
-        .activations = self->activations,
     };
-    device_ops(self->device)->linear(context->stream, &logits);
+    model_launch_project(self, context, rows, &logits);
     kern_moe_route_args_t route = {
         .logits = rows->router_logits,
         .logit_stride = c->expert_count,
         .rows = context->rows,
         .expert_count = c->expert_count,
         .top_k = c->expert_used_count,
+        .scoring = c->has_sigmoid_router ? KERN_MOE_SIGMOID : KERN_MOE_SOFTMAX,
+        .select_bias = experts->select_bias,
+        .group_count = c->expert_group_count,
+        .group_used_count = c->expert_group_used_count,
+        .is_normalised = c->has_normed_weights,
+        .weight_scale = (float)c->expert_scale,
         .experts = rows->pair_experts,
         .weights = rows->pair_weights,
         .order = rows->pair_order,
@@ -261,16 +354,18 @@ model_launch_experts(const model_t *self, const model_context_t *context,
         .input_divisor = c->expert_used_count,
         .gate = experts->gate,
         .up = experts->up,
+        .bend =
+            c->activation == FILE_ACTIVATION_SWIGLU_OAI ? KERN_EXPERT_SWIGLU_OAI : KERN_EXPERT_SILU,
         .alpha = (float)c->expert_alpha,
         .limit = (float)c->expert_limit,
         .output = rows->hidden,
-        .output_stride = c->ffn_size,
+        .output_stride = c->expert_ffn_size,
     };
     device_ops(self->device)->expert_gate_up(context->stream, &gate_up);
     kern_expert_linear_args_t down = {
         .pairs = pairs,
         .input = rows->hidden,
-        .input_stride = c->ffn_size,
+        .input_stride = c->expert_ffn_size,
         .input_divisor = 1,
         .weight = experts->down,
         .output = rows->pair_results,
@@ -288,4 +383,7 @@ model_launch_experts(const model_t *self, const model_context_t *context,
         .output_stride = c->hidden_size,
     };
     device_ops(self->device)->moe_combine(context->stream, &combine);
+    if (c->shared_ffn_size > 0) {
+        model_launch_gated(self, context, &experts->shared, rows);
+    }
 }

@@ -1,8 +1,9 @@
 /* model_experts.h - the mixture of experts of one layer: its weights on the device, and its
  * launches.
  *
- * The kernels read each expert's matrix as [outputs][inputs].  What a checkpoint stores the other
- * way round is turned over, what it stores as MXFP4 becomes BF16, which holds every such value.
+ * The kernels read each expert's matrix as [outputs][inputs], one behind the other.  What a
+ * checkpoint stores the other way round is turned over, what it stores apart is put together, what
+ * it stores as MXFP4 becomes BF16, which holds every such value.
  * Nothing is owned here.  The device thread. */
 #ifndef MODEL_EXPERTS_H
 #define MODEL_EXPERTS_H
@@ -11,10 +12,12 @@
 
 typedef struct {
     kern_weight_t router;
-    const float *router_bias;
+    const float *router_bias; /* NULL = none, as below */
+    const float *select_bias; /* counts for the choice alone */
     kern_expert_weight_t gate;
     kern_expert_weight_t up;
     kern_expert_weight_t down;
+    model_ffn_t shared; /* what every token meets besides; only with shared_ffn_size */
 } model_experts_t;
 
 /* STATUS_ERR_UNSUPPORTED, STATUS_ERR_NO_MEMORY. */

@@ -13,6 +13,12 @@ take(size_t *at, size_t size_bytes)
     return offset;
 }
 
+static size_t
+larger(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
 /* One array of the workspace. */
 typedef struct {
     float **pointer_p;
@@ -31,6 +37,24 @@ part_size_bytes(const model_t *self, const part_t *part)
                                   (uint32_t)part->cols);
 }
 
+/* Of the feed-forwards that a layer may have: one, or experts with a shared one. */
+static part_t
+hidden_part(const model_t *self, float **pointer_p, uint32_t rows)
+{
+    const file_config_t *c = &self->config;
+    size_t pairs = (size_t)rows * c->expert_used_count;
+    const part_t parts[] = {
+        {pointer_p, KERN_FORM_OPERAND, rows, c->ffn_size},
+        {pointer_p, KERN_FORM_OPERAND, c->shared_ffn_size > 0 ? rows : 0, c->shared_ffn_size},
+        {pointer_p, KERN_FORM_OPERAND, pairs, c->expert_ffn_size},
+    };
+    uint32_t best = 0;
+    for (uint32_t i = 1; i < sizeof parts / sizeof *parts; i++) {
+        best = part_size_bytes(self, &parts[i]) > part_size_bytes(self, &parts[best]) ? i : best;
+    }
+    return parts[best];
+}
+
 model_rows_t
 model_rows_lay_out(const model_t *self, uint8_t *memory, uint32_t rows, uint32_t logit_rows)
 {
@@ -39,6 +63,11 @@ model_rows_lay_out(const model_t *self, uint8_t *memory, uint32_t rows, uint32_t
     size_t at = 0;
     size_t q_size = (size_t)c->head_count * c->head_dim;
     size_t kv_size = (size_t)c->kv_head_count * c->head_dim;
+    size_t key_size = c->latent_dim > 0 ? c->latent_dim + c->rope_dim : kv_size;
+    size_t value_size = c->latent_dim > 0 ? 0 : kv_size;
+    size_t attn_size = c->latent_dim > 0 ? (size_t)c->head_count * c->v_head_dim : q_size;
+    size_t query_size = c->latent_dim > 0 ? c->head_count * key_size : 0;
+    size_t latent_size = (size_t)c->head_count * c->latent_dim;
     size_t pairs = (size_t)rows * c->expert_used_count; /* 0 without experts */
     size_t offsets = c->expert_count > 0 ? c->expert_count + 1 : 0;
     size_t sliding_rows = c->sliding_window > 0 ? rows : 0;
@@ -50,10 +79,14 @@ model_rows_lay_out(const model_t *self, uint8_t *memory, uint32_t rows, uint32_t
         {&w.normed, KERN_FORM_OPERAND, rows, c->hidden_size},
         {&w.delta, KERN_FORM_ROWS, rows, c->hidden_size},
         {&w.q, KERN_FORM_ROWS, rows, q_size},
-        {&w.attn, KERN_FORM_OPERAND, rows, q_size},
-        {&w.k, KERN_FORM_ROWS, rows, kv_size},
-        {&w.v, KERN_FORM_ROWS, rows, kv_size},
-        {&w.hidden, KERN_FORM_OPERAND, pairs > 0 ? pairs : rows, c->ffn_size},
+        {&w.attn, KERN_FORM_OPERAND, rows, attn_size},
+        {&w.k, KERN_FORM_ROWS, rows, key_size},
+        {&w.v, KERN_FORM_ROWS, rows, value_size},
+        {&w.q_latent, KERN_FORM_ROWS, rows, c->q_latent_dim},
+        {&w.q_normed, KERN_FORM_OPERAND, c->q_latent_dim > 0 ? rows : 0, c->q_latent_dim},
+        {&w.query, KERN_FORM_ROWS, rows, query_size},
+        {&w.latents, KERN_FORM_ROWS, rows, latent_size},
+        hidden_part(self, &w.hidden, rows),
         {&w.angles[0], KERN_FORM_ROWS, rows, c->rope_dim},
         {&w.angles[1], KERN_FORM_ROWS, sliding_rows, c->rope_dim},
         {&w.router_logits, KERN_FORM_ROWS, rows, c->expert_count},
@@ -71,8 +104,8 @@ model_rows_lay_out(const model_t *self, uint8_t *memory, uint32_t rows, uint32_t
     w.pair_experts = (int32_t *)(void *)integers[0];
     w.pair_order = (int32_t *)(void *)integers[1];
     w.expert_offsets = (int32_t *)(void *)integers[2];
-    size_t cols_max = q_size > c->ffn_size ? q_size : c->ffn_size;
-    cols_max = c->hidden_size > cols_max ? c->hidden_size : cols_max;
+    size_t cols_max = larger(larger(attn_size, c->hidden_size), c->q_latent_dim);
+    cols_max = larger(cols_max, larger(c->ffn_size, c->shared_ffn_size));
     w.linear_workspace_bytes = kern_linear_workspace_size_bytes(rows, (uint32_t)cols_max);
     size_t offset = take(&at, w.linear_workspace_bytes);
     w.linear_workspace = memory == NULL ? NULL : memory + offset;
@@ -256,25 +289,27 @@ model_launch_norm(const model_t *self, const model_context_t *context, float *x,
     device_ops(self->device)->rms_norm(context->stream, &args);
 }
 
-static void
-launch_linear(const model_t *self, const model_context_t *context, const model_rows_t *rows,
-              const kern_weight_t *weight, const float *bias, const float *input, float *output,
-              uint32_t count)
+void
+model_launch_project(const model_t *self, const model_context_t *context, const model_rows_t *rows,
+                     const model_projection_t *projection)
 {
     kern_linear_args_t args = {
-        .input = input,
-        .input_stride = weight->cols,
-        .rows = count,
-        .weight_count = 1,
-        .weights = {*weight},
-        .biases = {bias},
-        .outputs = {output},
-        .output_strides = {weight->rows},
-        .accumulate = false,
+        .input = projection->input,
+        .input_stride = projection->weights[0].cols,
+        .rows = projection->rows,
+        .weight_count = projection->count,
+        .accumulate = projection->accumulates,
         .workspace = rows->linear_workspace,
         .workspace_size_bytes = rows->linear_workspace_bytes,
         .activations = self->activations,
     };
+    require(projection->count <= KERN_LINEAR_WEIGHTS_MAX);
+    for (uint32_t i = 0; i < projection->count; i++) {
+        args.weights[i] = projection->weights[i];
+        args.biases[i] = projection->biases[i];
+        args.outputs[i] = projection->outputs[i];
+        args.output_strides[i] = projection->weights[i].rows;
+    }
     device_ops(self->device)->linear(context->stream, &args);
 }
 
@@ -282,21 +317,15 @@ static void
 launch_qkv(const model_t *self, const model_context_t *context, const model_layer_t *layer,
            const model_rows_t *rows)
 {
-    kern_linear_args_t args = {
+    model_projection_t projection = {
         .input = rows->normed,
-        .input_stride = self->config.hidden_size,
         .rows = context->rows,
-        .weight_count = 3,
+        .count = 3,
         .weights = {layer->q, layer->k, layer->v},
         .biases = {layer->q_bias, layer->k_bias, layer->v_bias},
         .outputs = {rows->q, rows->k, rows->v},
-        .output_strides = {layer->q.rows, layer->k.rows, layer->v.rows},
-        .accumulate = false,
-        .workspace = rows->linear_workspace,
-        .workspace_size_bytes = rows->linear_workspace_bytes,
-        .activations = self->activations,
     };
-    device_ops(self->device)->linear(context->stream, &args);
+    model_launch_project(self, context, rows, &projection);
 }
 
 typedef struct {
@@ -392,13 +421,20 @@ model_launch_attention(const model_t *self, const model_context_t *context,
         .output_stride = layer->q.rows,
     };
     model_break(self, context, &part);
-    launch_linear(self, context, rows, &layer->o, layer->o_bias, rows->attn, rows->delta,
-                  context->rows);
+    model_projection_t output = {
+        .input = rows->attn,
+        .rows = context->rows,
+        .count = 1,
+        .weights = {layer->o},
+        .biases = {layer->o_bias},
+        .outputs = {rows->delta},
+    };
+    model_launch_project(self, context, rows, &output);
 }
 
 void
-model_launch_ffn(const model_t *self, const model_context_t *context, const model_layer_t *layer,
-                 const model_rows_t *rows)
+model_launch_gated(const model_t *self, const model_context_t *context, const model_ffn_t *ffn,
+                   const model_rows_t *rows)
 {
     const file_config_t *c = &self->config;
     bool is_gelu = c->activation == FILE_ACTIVATION_GELU_TANH;
@@ -406,18 +442,33 @@ model_launch_ffn(const model_t *self, const model_context_t *context, const mode
         .input = rows->normed,
         .input_stride = c->hidden_size,
         .rows = context->rows,
-        .gate = layer->gate,
-        .up = layer->up,
+        .gate = ffn->gate,
+        .up = ffn->up,
         .output = rows->hidden,
-        .output_stride = c->ffn_size,
+        .output_stride = ffn->gate.rows,
         .workspace = rows->linear_workspace,
         .workspace_size_bytes = rows->linear_workspace_bytes,
         .activations = self->activations,
         .bend = is_gelu ? KERN_GATE_GELU_TANH : KERN_GATE_SILU,
     };
     device_ops(self->device)->gate_up(context->stream, &gate_up);
-    launch_linear(self, context, rows, &layer->down, NULL, rows->hidden, rows->delta,
-                  context->rows);
+    model_projection_t down = {
+        .input = rows->hidden,
+        .rows = context->rows,
+        .count = 1,
+        .weights = {ffn->down},
+        .outputs = {rows->delta},
+        .accumulates = ffn->accumulates,
+    };
+    model_launch_project(self, context, rows, &down);
+}
+
+void
+model_launch_ffn(const model_t *self, const model_context_t *context, const model_layer_t *layer,
+                 const model_rows_t *rows)
+{
+    model_ffn_t ffn = {.gate = layer->gate, .up = layer->up, .down = layer->down};
+    model_launch_gated(self, context, &ffn, rows);
 }
 
 typedef struct {
@@ -452,8 +503,14 @@ run_logits(const model_t *self, const model_context_t *context, const void *args
         device_ops(self->device)->gather_rows(context->stream, &gather);
         input = rows->gathered;
     }
-    launch_linear(self, context, rows, &a->ends->output, NULL, input, rows->logits,
-                  context->logit_rows);
+    model_projection_t head = {
+        .input = input,
+        .rows = context->logit_rows,
+        .count = 1,
+        .weights = {a->ends->output},
+        .outputs = {rows->logits},
+    };
+    model_launch_project(self, context, rows, &head);
 }
 
 void

@@ -38,7 +38,8 @@ typedef struct {
 } model_ends_t;
 
 /* Rows of intermediate results within a workspace; each as [rows][its width].  What products read -
- * normed, attn, hidden, gathered - is in KERN_FORM_OPERAND, the rest in KERN_FORM_ROWS. */
+ * normed, attn, hidden, q_normed, gathered - is in KERN_FORM_OPERAND, the rest in KERN_FORM_ROWS.
+ */
 typedef struct {
     float *x; /* the residual stream */
     float *normed;
@@ -46,8 +47,13 @@ typedef struct {
     float *k;
     float *v;
     float *attn;
-    float *delta;     /* a block's output, added by the norm that follows it */
-    float *hidden;    /* of the feed-forward; with experts a row for each pair */
+    float *delta;  /* a block's output, added by the norm that follows it */
+    float *hidden; /* of the feed-forward; with experts a row for each pair */
+    /* With latent attention only, where k is the latent and the rotated part, and there is no v. */
+    float *q_latent; /* [q_latent_dim], and the same normalised, which a product reads: */
+    float *q_normed;
+    float *query;     /* heads of latent_dim + rope_dim */
+    float *latents;   /* heads of latent_dim */
     float *angles[2]; /* of full and of sliding layers; one of them where they agree */
     /* With experts only; pairs and what stands of them: kern_moe.h. */
     float *router_logits;
@@ -74,6 +80,20 @@ MUST_CHECK proto_status_t model_layer_load(model_weights_t *weights, const file_
 MUST_CHECK proto_status_t model_ends_load(model_weights_t *weights, const file_config_t *config,
                                           model_ends_t *out);
 
+/* Up to KERN_LINEAR_WEIGHTS_MAX matrices that take the same input. */
+typedef struct {
+    const float *input; /* [rows][weights[0].cols] */
+    uint32_t rows;
+    uint32_t count;
+    kern_weight_t weights[KERN_LINEAR_WEIGHTS_MAX];
+    const float *biases[KERN_LINEAR_WEIGHTS_MAX]; /* NULL = none */
+    float *outputs[KERN_LINEAR_WEIGHTS_MAX];      /* each [rows][its weight's rows] */
+    bool accumulates;                             /* y += ... instead of y = ... */
+} model_projection_t;
+
+void model_launch_project(const model_t *self, const model_context_t *context,
+                          const model_rows_t *rows, const model_projection_t *projection);
+
 /* Embeds the tokens: a break. */
 void model_launch_embed(const model_t *self, const model_context_t *context,
                         const model_ends_t *ends, const model_rows_t *rows);
@@ -97,6 +117,17 @@ void model_launch_attention(const model_t *self, const model_context_t *context,
 /* The gated feed-forward of rows->normed into rows->delta. */
 void model_launch_ffn(const model_t *self, const model_context_t *context,
                       const model_layer_t *layer, const model_rows_t *rows);
+
+/* One of any width, of rows->normed; `accumulates`: added to rows->delta. */
+typedef struct {
+    kern_weight_t gate;
+    kern_weight_t up;
+    kern_weight_t down;
+    bool accumulates;
+} model_ffn_t;
+
+void model_launch_gated(const model_t *self, const model_context_t *context, const model_ffn_t *ffn,
+                        const model_rows_t *rows);
 
 /* A break; nothing if no row wants logits.  The last add and norm run on all rows, since the add is
  * in place; the head only on those asked for.  `ends` must live as long as the model. */

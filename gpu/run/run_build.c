@@ -223,6 +223,8 @@ run_executor_make_backend(run_executor_t *self, backend_t **out_p)
                 .q_heads = config->head_count,
                 .kv_heads = config->kv_head_count,
                 .head_dim = config->head_dim,
+                .latent_dim = config->latent_dim,
+                .rope_dim = config->latent_dim > 0 ? config->rope_dim : 0,
             },
         .page_size = self->options.page_size,
     };
@@ -346,6 +348,7 @@ static void
 make_identity(run_executor_t *self)
 {
     const file_config_t *config = model_config(self->model);
+    bool is_latent = config->latent_dim > 0;
     char digest[2 * FILE_DIGEST_SIZE_BYTES + 1];
     for (size_t i = 0; i < FILE_DIGEST_SIZE_BYTES; i++) {
         (void)snprintf(digest + 2 * i, 3, "%02x", config->digest[i]);
@@ -356,7 +359,8 @@ make_identity(run_executor_t *self)
                    ";verify=%s;draft=none;activations=%s",
                    digest, file_arch_name(config->arch), config->layer_count,
                    self->cache_dtype == CACHE_DTYPE_F32 ? "f32" : "f16", config->kv_head_count,
-                   config->head_dim, self->options.block_granularity, self->options.width,
+                   is_latent ? config->latent_dim + config->rope_dim : config->head_dim,
+                   self->options.block_granularity, self->options.width,
                    self->options.verify_by_rejection ? "rejection" : "chain",
                    self->options.int8_activations ? "int8" : "float");
     for (uint32_t g = 0; g < cache_plan_group_count(self->plan); g++) {

@@ -12,6 +12,13 @@ typedef struct {
     uint32_t plane_count;
 } layout_t;
 
+/* Keys and values, or one latent for both. */
+static uint32_t
+fields_of_layer(const file_config_t *config)
+{
+    return config->latent_dim > 0 ? 1 : 2;
+}
+
 static layout_t
 lay_out(const run_plan_options_t *options)
 {
@@ -34,7 +41,7 @@ lay_out(const run_plan_options_t *options)
         }
         uint32_t group = layout.group_count++;
         layout.group_of_kind[kind] = group;
-        layout.field_counts[group] = 2 * layers[kind];
+        layout.field_counts[group] = fields_of_layer(config) * layers[kind];
         layout.groups[group] = (cache_group_t){
             .id = kinds[kind].id,
             .kind = kinds[kind].kind,
@@ -61,22 +68,26 @@ run_plan_new(const run_plan_options_t *options, cache_plan_t **out_p)
     const file_config_t *config = options->config;
     layout_t layout = lay_out(options);
     require(layout.group_count > 0);
-    uint32_t field_count = 2 * config->layer_count;
+    uint32_t per_layer = fields_of_layer(config);
+    bool is_latent = config->latent_dim > 0;
+    uint32_t field_count = per_layer * config->layer_count;
     cache_field_t *fields = calloc(field_count, sizeof *fields);
     if (fields == NULL) {
         return STATUS_ERR_NO_MEMORY;
     }
     uint32_t used[2] = {0, 0};
     for (uint32_t i = 0; i < field_count; i++) {
-        uint32_t group = layout.group_of_kind[config->layer_kinds[i / 2]];
+        uint32_t layer = i / per_layer;
+        uint32_t group = layout.group_of_kind[config->layer_kinds[layer]];
+        cache_field_name_t name = i % per_layer == 0 ? CACHE_FIELD_K : CACHE_FIELD_V;
         fields[i] = (cache_field_t){
-            .layer = i / 2,
-            .name = i % 2 == 0 ? CACHE_FIELD_K : CACHE_FIELD_V,
+            .layer = layer,
+            .name = is_latent ? CACHE_FIELD_LATENT : name,
             .group = group,
             .plane = used[group]++ % layout.plane_count,
             .rows = options->granularity,
             .heads = config->kv_head_count,
-            .head_dim = config->head_dim,
+            .head_dim = is_latent ? config->latent_dim + config->rope_dim : config->head_dim,
             .dtype = options->dtype,
         };
     }

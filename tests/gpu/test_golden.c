@@ -174,7 +174,8 @@ decode_distance(driver_t *driver, const reference_t *reference)
     return distance_of(&distance);
 }
 
-static const char *const fixtures[] = {"tiny-llama", "tiny-qwen3", "tiny-gemma3", "tiny-gpt-oss"};
+static const char *const fixtures[] = {"tiny-llama", "tiny-qwen3", "tiny-gemma3", "tiny-gpt-oss",
+                                       "tiny-deepseek"};
 enum { FIXTURE_COUNT = sizeof fixtures / sizeof *fixtures };
 
 /* A wrong rotation, norm, head order or mask shows in the logits long before it shows in words. */
@@ -271,7 +272,7 @@ static void
 mutate_no_rope(bytes_t *config, bytes_t *weights, const file_model_t *model)
 {
     (void)weights;
-    if (file_model_config(model)->arch == FILE_ARCH_GPT_OSS) {
+    if (file_model_config(model)->rope_scaling == FILE_ROPE_SCALING_YARN) {
         /* YaRN keeps the fastest wave whatever its factor. */
         replace_text(config, "\"rope_type\": \"yarn\"", "\"rope_type\": \"linear\"");
         replace_text(config, "\"factor\": 8.0", "\"factor\": 1e30");
@@ -288,7 +289,9 @@ mutate_swapped_heads(bytes_t *config, bytes_t *weights, const file_model_t *mode
 {
     (void)config;
     file_tensor_t tensor;
-    uint8_t *data = find_tensor(weights, model, FILE_ROLE_ATTN_Q, &tensor);
+    bool has_latent = file_model_config(model)->q_latent_dim > 0;
+    uint8_t *data =
+        find_tensor(weights, model, has_latent ? FILE_ROLE_ATTN_Q_B : FILE_ROLE_ATTN_Q, &tensor);
     size_t head_bytes = (size_t)file_model_config(model)->head_dim * tensor.cols * sizeof(float);
     uint8_t *spare = malloc(head_bytes);
     memcpy(spare, data, head_bytes);
@@ -346,6 +349,53 @@ mutate_attention_factor(bytes_t *config, bytes_t *weights, const file_model_t *m
     replace_text(config, "\"factor\": 8.0", "\"factor\": 8.0, \"attention_factor\": 1.0");
 }
 
+/* The choice goes by the scores alone. */
+static void
+mutate_no_selection_bias(bytes_t *config, bytes_t *weights, const file_model_t *model)
+{
+    (void)config;
+    for (uint32_t layer = 1; layer < file_model_config(model)->layer_count; layer++) {
+        file_tensor_t tensor;
+        ck_assert_int_eq(file_model_tensor(model, FILE_ROLE_ROUTER_SELECT_BIAS, layer, &tensor),
+                         STATUS_OK);
+        uint8_t *at = memmem(weights->data, weights->size_bytes, tensor.data, tensor.size_bytes);
+        ck_assert_ptr_nonnull(at);
+        memset(at, 0, tensor.size_bytes);
+    }
+}
+
+static void
+mutate_no_groups(bytes_t *config, bytes_t *weights, const file_model_t *model)
+{
+    (void)weights;
+    (void)model;
+    replace_text(config, "\"n_group\": 2", "\"n_group\": 1");
+}
+
+/* YaRN's part in the scale of the scores; its factor on cos and sin stays. */
+static void
+mutate_no_score_scale(bytes_t *config, bytes_t *weights, const file_model_t *model)
+{
+    (void)weights;
+    char kept[128];
+    (void)snprintf(kept, sizeof kept, "\"attention_factor\": %.17g, \"mscale_all_dim\": 0.0",
+                   file_model_config(model)->rope_attention_factor);
+    replace_text(config, "\"mscale_all_dim\": 0.8", kept);
+}
+
+/* The cached row without its norm's weights. */
+static void
+mutate_latent_norm(bytes_t *config, bytes_t *weights, const file_model_t *model)
+{
+    (void)config;
+    file_tensor_t tensor;
+    uint8_t *data = find_tensor(weights, model, FILE_ROLE_ATTN_KV_A_NORM, &tensor);
+    for (uint32_t i = 0; i < tensor.cols; i++) {
+        float one = 1.0f;
+        memcpy(data + i * sizeof one, &one, sizeof one);
+    }
+}
+
 typedef void (*mutate_fn)(bytes_t *config, bytes_t *weights, const file_model_t *model);
 
 static const struct {
@@ -359,6 +409,10 @@ static const struct {
     {"sinks left out", mutate_no_sinks, "tiny-gpt-oss"},
     {"two experts exchanged", mutate_expert_order, "tiny-gpt-oss"},
     {"no attention factor", mutate_attention_factor, "tiny-gpt-oss"},
+    {"no selection bias", mutate_no_selection_bias, "tiny-deepseek"},
+    {"no groups", mutate_no_groups, "tiny-deepseek"},
+    {"no part of YaRN in the scores", mutate_no_score_scale, "tiny-deepseek"},
+    {"the latent's norm left out", mutate_latent_norm, "tiny-deepseek"},
 };
 enum { MUTANT_COUNT = sizeof mutants / sizeof *mutants };
 

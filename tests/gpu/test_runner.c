@@ -10,7 +10,8 @@
 
 enum { VOCABULARY = 320, GENERATED = 24, SLOTS = 12 };
 
-static const char *const fixtures[] = {"tiny-llama", "tiny-qwen3", "tiny-gemma3", "tiny-gpt-oss"};
+static const char *const fixtures[] = {"tiny-llama", "tiny-qwen3", "tiny-gemma3", "tiny-gpt-oss",
+                                       "tiny-deepseek"};
 enum { FIXTURE_COUNT = sizeof fixtures / sizeof *fixtures };
 static char model_path[600];
 

@@ -71,4 +71,11 @@ MUST_CHECK proto_status_t backend_mha_new(const backend_options_t *options, uint
                                           uint32_t granularity, uint32_t page_size,
                                           backend_leaf_t **out_p);
 
+/* A leaf for latent attention (kern_mla.h): a group of full layers with one CACHE_FIELD_LATENT
+ * each, q_heads heads, latent_dim and rope_dim of the options.  STATUS_ERR_INVALID: dimensions that
+ * its kernels do not have.  The caller owns *out_p. */
+MUST_CHECK proto_status_t backend_mla_new(const backend_options_t *options, uint32_t group,
+                                          uint32_t granularity, uint32_t page_size,
+                                          backend_leaf_t **out_p);
+
 #endif

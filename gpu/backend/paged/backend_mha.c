@@ -1,101 +1,36 @@
-/* The MHA leaf: paged softmax attention with grouped query heads.
- *
- * Decode slot: page_table_buf and seq_lens_buf, with one view for each bs.  Prefill slot: a table
- * and lengths of its own, so that neither clobbers the other. */
+/* The MHA leaf: paged softmax attention with grouped query heads. */
 #include <stdlib.h>
 
 #include "backend_leaf.h"
+#include "backend_slots.h"
 #include "proto_require.h"
-
-typedef struct {
-    const int32_t *page_table;
-    const int32_t *seq_lens;
-    uint32_t bs; /* 0 = not built yet */
-} decode_view_t;
-
-typedef struct {
-    const int32_t *page_table;
-    const int32_t *seq_lens;
-    const int32_t *extend_cu_lens;
-    uint32_t bs;
-    uint32_t num_extends;
-    uint32_t extend_tokens;
-} prefill_metadata_t;
 
 typedef struct {
     backend_leaf_t base; /* first */
     cache_pool_t pool;
-    int32_t *page_table_buf;         /* [bs_max][page_count_max] */
-    int32_t *seq_lens_buf;           /* [bs_max] */
-    int32_t *prefill_page_table_buf; /* [bs_max][page_count_max] */
-    int32_t *prefill_seq_lens_buf;   /* [bs_max] */
-    void *workspace;                 /* of the decode kernel */
-    size_t workspace_bytes;
-    decode_view_t *decode_views_by_bs; /* [bs_max + 1] */
-    const decode_view_t *forward_decode_metadata;
-    prefill_metadata_t forward_prefill_metadata;
+    backend_slots_t slots;
 } mha_t;
 
-static void
-drop_graph_state(mha_t *self)
-{
-    device_t *device = self->base.options.device;
-    device_release(device, DEVICE_MEMORY_DEVICE, (void **)&self->page_table_buf);
-    device_release(device, DEVICE_MEMORY_DEVICE, (void **)&self->seq_lens_buf);
-    device_release(device, DEVICE_MEMORY_DEVICE, (void **)&self->prefill_page_table_buf);
-    device_release(device, DEVICE_MEMORY_DEVICE, (void **)&self->prefill_seq_lens_buf);
-    device_release(device, DEVICE_MEMORY_DEVICE, &self->workspace);
-    free(self->decode_views_by_bs);
-    self->decode_views_by_bs = NULL;
-    self->forward_decode_metadata = NULL;
-    self->forward_prefill_metadata = (prefill_metadata_t){0};
-}
+static const cache_field_name_t names[] = {CACHE_FIELD_K, CACHE_FIELD_V};
+enum { NAME_COUNT = sizeof names / sizeof *names };
 
 static void
 mha_destroy(backend_leaf_t *base)
 {
     mha_t *self = (mha_t *)base;
-    drop_graph_state(self);
+    backend_slots_fini(&self->slots, base);
     free(self);
-}
-
-/* Kernel pages from block to block; 0 if the blocks of the group's fields do not lie on one grid of
- * kernel pages, or have more slots than an int32 counts. */
-static uint32_t
-page_stride_of(const backend_leaf_t *base, const cache_pool_t *pool)
-{
-    static const cache_field_name_t names[] = {CACHE_FIELD_K, CACHE_FIELD_V};
-    uint32_t stride = 0;
-    for (uint32_t layer = 0; layer < pool->layer_count; layer++) {
-        for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-            cache_field_view_t view;
-            if (cache_pool_field(pool, layer, names[i], &view) != STATUS_OK ||
-                view.group != base->group) {
-                continue;
-            }
-            size_t row = (size_t)view.heads * view.head_dim * cache_dtype_size_bytes(view.dtype);
-            size_t page = base->page_size * row;
-            size_t pages = view.stride_bytes / page;
-            if (view.stride_bytes % page != 0 || (stride != 0 && pages != stride) ||
-                pages > INT32_MAX) {
-                return 0;
-            }
-            stride = (uint32_t)pages;
-        }
-    }
-    uint64_t slots = (uint64_t)cache_plan_page_count(pool->plan, base->group) * stride;
-    return slots * base->page_size <= INT32_MAX ? stride : 0;
 }
 
 static proto_status_t
 mha_validate(const backend_leaf_t *base, const cache_pool_t *pool)
 {
-    static const cache_field_name_t names[] = {CACHE_FIELD_K, CACHE_FIELD_V};
-    if (page_stride_of(base, pool) * base->page_size < base->granularity) {
+    if (backend_leaf_page_stride(base, pool, names, NAME_COUNT) * base->page_size <
+        base->granularity) {
         return STATUS_ERR_INVALID;
     }
     for (uint32_t layer = 0; layer < pool->layer_count; layer++) {
-        for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        for (size_t i = 0; i < NAME_COUNT; i++) {
             cache_field_view_t view;
             if (cache_pool_field(pool, layer, names[i], &view) != STATUS_OK ||
                 view.group != base->group) {
@@ -114,9 +49,9 @@ static void
 mha_bind(backend_leaf_t *base, const cache_pool_t *pool)
 {
     mha_t *self = (mha_t *)base;
-    drop_graph_state(self);
+    backend_slots_fini(&self->slots, base);
     self->pool = *pool;
-    base->page_stride = page_stride_of(base, pool);
+    base->page_stride = backend_leaf_page_stride(base, pool, names, NAME_COUNT);
 }
 
 static proto_status_t
@@ -124,105 +59,23 @@ mha_init_graph_state(backend_leaf_t *base)
 {
     mha_t *self = (mha_t *)base;
     const backend_options_t *options = &base->options;
-    drop_graph_state(self);
-    size_t table_bytes = (size_t)options->bs_max * base->page_count_max * sizeof(int32_t);
-    size_t lens_bytes = options->bs_max * sizeof(int32_t);
-    self->workspace_bytes =
+    size_t workspace_bytes =
         kern_attention_decode_workspace_size_bytes(options->bs_max * options->width,
                                                    options->q_heads, options->head_dim,
                                                    base->page_count_max * base->page_size);
-    struct {
-        size_t size_bytes;
-        void **memory_p;
-    } wanted[] = {
-        {table_bytes, (void **)&self->page_table_buf},
-        {lens_bytes, (void **)&self->seq_lens_buf},
-        {table_bytes, (void **)&self->prefill_page_table_buf},
-        {lens_bytes, (void **)&self->prefill_seq_lens_buf},
-        {self->workspace_bytes + DEVICE_MEMORY_ALIGN, &self->workspace},
-    };
-    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
-        proto_status_t status = device_alloc(options->device, DEVICE_MEMORY_DEVICE,
-                                             wanted[i].size_bytes, wanted[i].memory_p);
-        if (status != STATUS_OK) {
-            drop_graph_state(self);
-            return status;
-        }
-    }
-    self->decode_views_by_bs = calloc((size_t)options->bs_max + 1, sizeof(decode_view_t));
-    if (self->decode_views_by_bs == NULL) {
-        drop_graph_state(self);
-        return STATUS_ERR_NO_MEMORY;
-    }
-    return STATUS_OK;
-}
-
-/* The one builder of decode views, for captured and for eager batch sizes. */
-static const decode_view_t *
-decode_view(mha_t *self, uint32_t bs)
-{
-    decode_view_t *view = &self->decode_views_by_bs[bs];
-    if (view->bs == 0) {
-        view->page_table = self->page_table_buf;
-        view->seq_lens = self->seq_lens_buf;
-        view->bs = bs;
-    }
-    return view;
-}
-
-static void
-copy_table(const mha_t *self, const int32_t *from, size_t from_stride, int32_t *to, uint32_t bs)
-{
-    kern_table_copy_args_t args = {
-        .from = from,
-        .from_stride = from_stride,
-        .to = to,
-        .to_stride = self->base.page_count_max,
-        .rows = bs,
-        .columns = self->base.page_count_max,
-    };
-    device_ops(self->base.options.device)->table_copy(self->base.options.stream, &args);
+    return backend_slots_init(&self->slots, base, workspace_bytes);
 }
 
 static void
 mha_refresh(backend_leaf_t *base, const backend_leaf_refresh_t *refresh)
 {
-    mha_t *self = (mha_t *)base;
-    copy_table(self, refresh->page_table, refresh->page_table_stride, self->page_table_buf,
-               refresh->bs);
-    kern_seq_lens_args_t lens = {
-        .from = refresh->seq_lens,
-        .to = self->seq_lens_buf,
-        .bs = refresh->bs,
-        .actual_bs = refresh->actual_bs,
-        .floor = (int32_t)base->options.width,
-    };
-    device_ops(base->options.device)->seq_lens(base->options.stream, &lens);
-    self->forward_decode_metadata = decode_view(self, refresh->bs);
+    backend_slots_refresh(&((mha_t *)base)->slots, base, refresh);
 }
 
 static void
 mha_init_forward(backend_leaf_t *base, const backend_leaf_extend_t *extend)
 {
-    mha_t *self = (mha_t *)base;
-    copy_table(self, extend->page_table, extend->page_table_stride, self->prefill_page_table_buf,
-               extend->bs);
-    kern_seq_lens_args_t lens = {
-        .from = extend->seq_lens,
-        .to = self->prefill_seq_lens_buf,
-        .bs = extend->bs,
-        .actual_bs = extend->bs,
-        .floor = 1,
-    };
-    device_ops(base->options.device)->seq_lens(base->options.stream, &lens);
-    self->forward_prefill_metadata = (prefill_metadata_t){
-        .page_table = self->prefill_page_table_buf,
-        .seq_lens = self->prefill_seq_lens_buf,
-        .extend_cu_lens = extend->extend_cu_lens,
-        .bs = extend->bs,
-        .num_extends = extend->num_extends,
-        .extend_tokens = extend->extend_tokens,
-    };
+    backend_slots_init_forward(&((mha_t *)base)->slots, base, extend);
 }
 
 static kern_attention_cache_t
@@ -273,8 +126,8 @@ forward_decode(mha_t *self, const backend_forward_t *forward, const int32_t *pag
         .output_form = forward->output_form,
         .output_first = first,
         .output_rows = forward->rows,
-        .workspace = self->workspace,
-        .workspace_size_bytes = self->workspace_bytes,
+        .workspace = self->slots.workspace,
+        .workspace_size_bytes = self->slots.workspace_bytes,
     };
     device_ops(self->base.options.device)->attention_decode(self->base.options.stream, &args);
 }
@@ -284,13 +137,13 @@ mha_forward(backend_leaf_t *base, const backend_forward_t *forward)
 {
     mha_t *self = (mha_t *)base;
     if (forward->mode == BACKEND_MODE_DECODE) {
-        const decode_view_t *view = self->forward_decode_metadata;
+        const backend_decode_view_t *view = self->slots.forward_decode_metadata;
         require(view != NULL);
         require(forward->rows == view->bs * base->options.width);
         forward_decode(self, forward, view->page_table, view->seq_lens, view->bs);
         return;
     }
-    const prefill_metadata_t *meta = &self->forward_prefill_metadata;
+    const backend_prefill_t *meta = &self->slots.forward_prefill_metadata;
     require(meta->page_table != NULL);
     uint32_t decodes = meta->bs - meta->num_extends;
     require(forward->rows == meta->extend_tokens + decodes * base->options.width);
@@ -321,24 +174,13 @@ mha_forward(backend_leaf_t *base, const backend_forward_t *forward)
 static void
 mha_visit(const backend_leaf_t *base, uint32_t bs, backend_visit_fn visit, void *context)
 {
-    const mha_t *self = (const mha_t *)base;
-    const decode_view_t *view = &self->decode_views_by_bs[bs];
-    if (view->bs == 0) {
-        return;
-    }
-    visit(context, "mha.decode.page_table", view->page_table,
-          (size_t)bs * base->page_count_max * sizeof(int32_t));
-    visit(context, "mha.decode.seq_lens", view->seq_lens, bs * sizeof(int32_t));
-    visit(context, "mha.decode.workspace", self->workspace, self->workspace_bytes);
+    backend_slots_visit(&((const mha_t *)base)->slots, base, bs, visit, context);
 }
 
 static void
 mha_visit_step(const backend_leaf_t *base, uint32_t bs, backend_visit_fn visit, void *context)
 {
-    const mha_t *self = (const mha_t *)base;
-    visit(context, "mha.decode.page_table", self->page_table_buf,
-          (size_t)bs * base->page_count_max * sizeof(int32_t));
-    visit(context, "mha.decode.seq_lens", self->seq_lens_buf, bs * sizeof(int32_t));
+    backend_slots_visit_step(&((const mha_t *)base)->slots, base, bs, visit, context);
 }
 
 static const backend_leaf_vtable_t mha_vtable = {
@@ -366,8 +208,6 @@ backend_mha_new(const backend_options_t *options, uint32_t group, uint32_t granu
     if (self == NULL) {
         return STATUS_ERR_NO_MEMORY;
     }
-    /* Two steps may be ahead of the last length known: their columns must exist. */
-    uint32_t len_max = options->model_len_max + 2 * options->width;
     self->base = (backend_leaf_t){
         .vtable = &mha_vtable,
         .name = "mha",
@@ -376,7 +216,7 @@ backend_mha_new(const backend_options_t *options, uint32_t group, uint32_t granu
         .group = group,
         .granularity = granularity,
         .page_size = page_size,
-        .page_count_max = (len_max + page_size - 1) / page_size,
+        .page_count_max = backend_leaf_page_count_max(options, page_size),
     };
     *out_p = &self->base;
     return STATUS_OK;

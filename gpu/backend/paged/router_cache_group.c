@@ -100,17 +100,46 @@ router_validate(const backend_t *base, const cache_pool_t *pool)
     return consumed > 0 ? STATUS_OK : STATUS_ERR_INVALID;
 }
 
+/* What a layer's fields say about the kernel that reads them; false: another node's layer. */
+static bool
+softmax_field(const cache_pool_t *pool, uint32_t layer, cache_field_name_t *name,
+              cache_field_view_t *view)
+{
+    static const cache_field_name_t names[] = {CACHE_FIELD_K, CACHE_FIELD_LATENT};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (cache_pool_field(pool, layer, names[i], view) == STATUS_OK) {
+            *name = names[i];
+            return true;
+        }
+    }
+    return false;
+}
+
+static proto_status_t
+make_leaf(const router_t *self, const cache_pool_t *pool, uint32_t group, backend_leaf_t **out_p)
+{
+    uint32_t granularity = cache_plan_group(pool->plan, group)->granularity;
+    uint32_t page_size = page_size_for(self, granularity);
+    for (uint32_t layer = 0; layer < pool->layer_count; layer++) {
+        cache_field_name_t name;
+        cache_field_view_t view;
+        if (softmax_field(pool, layer, &name, &view) && view.group == group &&
+            name == CACHE_FIELD_LATENT) {
+            return backend_mla_new(&self->base.options, group, granularity, page_size, out_p);
+        }
+    }
+    return backend_mha_new(&self->base.options, group, granularity, page_size, out_p);
+}
+
 static proto_status_t
 make_leaves(router_t *self, const cache_pool_t *pool)
 {
     for (uint32_t g = 0; g < cache_plan_group_count(pool->plan); g++) {
-        const cache_group_t *group = cache_plan_group(pool->plan, g);
-        if (!is_consumed(group)) {
+        if (!is_consumed(cache_plan_group(pool->plan, g))) {
             continue;
         }
         backend_leaf_t *leaf = NULL;
-        proto_status_t status = backend_mha_new(&self->base.options, g, group->granularity,
-                                                page_size_for(self, group->granularity), &leaf);
+        proto_status_t status = make_leaf(self, pool, g, &leaf);
         if (status != STATUS_OK) {
             return status;
         }
@@ -136,9 +165,10 @@ map_layers(router_t *self, const cache_pool_t *pool)
         return STATUS_ERR_NO_MEMORY;
     }
     for (uint32_t layer = 0; layer < pool->layer_count; layer++) {
+        cache_field_name_t name;
         cache_field_view_t view;
         self->leaf_of_layer[layer] = NO_LEAF;
-        if (cache_pool_field(pool, layer, CACHE_FIELD_K, &view) != STATUS_OK) {
+        if (!softmax_field(pool, layer, &name, &view)) {
             continue; /* another node's */
         }
         for (uint32_t i = 0; i < self->leaf_count; i++) {
