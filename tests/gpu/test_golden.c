@@ -31,10 +31,10 @@ read_exactly(FILE *file, void *out, size_t size_bytes)
 }
 
 static void
-reference_read(reference_t *self, const char *fixture)
+reference_read_file(reference_t *self, const char *fixture, const char *name)
 {
     char path[600];
-    (void)snprintf(path, sizeof path, "%s/reference.bin", driver_fixture(fixture));
+    (void)snprintf(path, sizeof path, "%s/%s", driver_fixture(fixture), name);
     FILE *file = fopen(path, "rb");
     ck_assert_ptr_nonnull(file);
     char magic[4];
@@ -55,6 +55,12 @@ reference_read(reference_t *self, const char *fixture)
         read_exactly(file, self->logits[i], size_bytes);
     }
     (void)fclose(file);
+}
+
+static void
+reference_read(reference_t *self, const char *fixture)
+{
+    reference_read_file(self, fixture, "reference.bin");
 }
 
 static void
@@ -416,6 +422,18 @@ static const struct {
 };
 enum { MUTANT_COUNT = sizeof mutants / sizeof *mutants };
 
+/* The two files that write_file() put there. */
+static void
+remove_folder(const char *folder)
+{
+    char path[700];
+    (void)snprintf(path, sizeof path, "%s/config.json", folder);
+    (void)unlink(path);
+    (void)snprintf(path, sizeof path, "%s/model.safetensors", folder);
+    (void)unlink(path);
+    (void)rmdir(folder);
+}
+
 /* A comparison that a wrong model passes proves nothing. */
 START_TEST(mutants_fail_the_bound)
 {
@@ -450,13 +468,46 @@ START_TEST(mutants_fail_the_bound)
     file_model_close(&model);
     free(config.data);
     free(weights.data);
-    char path[700];
-    (void)snprintf(path, sizeof path, "%s/config.json", folder);
-    (void)unlink(path);
-    (void)snprintf(path, sizeof path, "%s/model.safetensors", folder);
-    (void)unlink(path);
-    (void)rmdir(folder);
+    remove_folder(folder);
     reference_free(&reference);
+}
+END_TEST
+
+/* A config may ask for YaRN in any family: a qwen3's own scale of the scores, the attention factor
+ * on cos and sin, logits from transformers. */
+START_TEST(yarn_serves_other_families)
+{
+    static reference_t plain;
+    static reference_t scaled;
+    reference_read(&plain, "tiny-qwen3");
+    reference_read_file(&scaled, "tiny-qwen3", "reference-yarn.bin");
+    char source[600];
+    (void)snprintf(source, sizeof source, "%s", driver_fixture("tiny-qwen3"));
+    char folder[] = "/tmp/onepath-yarn-XXXXXX";
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    bytes_t config = read_file(source, "config.json");
+    bytes_t weights = read_file(source, "model.safetensors");
+    replace_text(&config, "\"rope_type\": \"default\"",
+                 "\"rope_type\": \"yarn\", \"factor\": 8.0, \"beta_fast\": 2.0, "
+                 "\"beta_slow\": 0.25, \"original_max_position_embeddings\": 64");
+    write_file(folder, "config.json", config.data, config.size_bytes);
+    write_file(folder, "model.safetensors", weights.data, weights.size_bytes);
+    driver_t driver;
+    open_model(&driver, folder);
+    double distance = prefill_distance(&driver, &scaled, 128);
+    double decoded = decode_distance(&driver, &scaled);
+    double other = prefill_distance(&driver, &plain, 128);
+    (void)printf("tiny-qwen3 with YaRN: prefill %.2e, decode %.2e; without %.2e\n", distance,
+                 decoded, other);
+    ck_assert(distance <= bound);
+    ck_assert(decoded <= bound);
+    ck_assert(other > mutant_bound);
+    driver_close(&driver);
+    free(config.data);
+    free(weights.data);
+    remove_folder(folder);
+    reference_free(&plain);
+    reference_free(&scaled);
 }
 END_TEST
 
@@ -468,6 +519,7 @@ main(void)
     tcase_set_timeout(tests, 120);
     tcase_add_loop_test(tests, logits_match_the_reference, 0, FIXTURE_COUNT);
     tcase_add_loop_test(tests, mutants_fail_the_bound, 0, FIXTURE_COUNT * MUTANT_COUNT);
+    tcase_add_test(tests, yarn_serves_other_families);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
