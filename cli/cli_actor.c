@@ -192,6 +192,7 @@ run_executor(const session_t *session)
                 .graph_debug = node->graph_debug,
                 .int8_activations = node->int8_activations,
                 .cache_dtype = node->cache_dtype,
+                .width = node->decode_width,
             },
         .null_device = node->null_device,
     };

@@ -53,6 +53,8 @@ const cli_option_t cli_node_options[] = {
     FLAG("enforce-eager", enforce_eager, "capture no graphs"),
     NUMBER("max-capture-size", capture_size_max, 1, PROTO_ROWS_MAX, "ROWS",
            "largest decode batch that gets a graph (32)"),
+    NUMBER("decode-width", decode_width, 1, 16, "TOKENS",
+           "tokens that a decode row computes; for developers: nobody proposes them yet (1)"),
     FLAG("graph-debug", graph_debug, "check every captured address before each replay"),
     FLAG("int8-activations", int8_activations,
          "round activations to 8 bits: faster prefill, less exact"),
@@ -106,6 +108,7 @@ cli_node_init(cli_node_t *node)
     node->step_tokens_max = 512;
     node->queue_len_max = 1024;
     node->block_granularity = 64;
+    node->decode_width = 1;
     node->device = "cpu";
     node->kernels = "auto";
     node->cache_dtype = "auto";

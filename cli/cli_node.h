@@ -32,6 +32,7 @@ typedef struct {
     bool enforce_eager;
     uint32_t capture_size_max;
     bool graph_debug;
+    uint32_t decode_width;
     bool int8_activations;
     const char *cache_dtype;
     bool null_device;

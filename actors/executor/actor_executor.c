@@ -182,6 +182,7 @@ fill_null_options(actor_executor_options_t *options)
         null->step_tokens_max != 0 ? null->step_tokens_max : run->step_tokens_max;
     null->block_granularity =
         null->block_granularity != 0 ? null->block_granularity : run->block_granularity;
+    null->decode_width = null->decode_width != 0 ? null->decode_width : run->width;
     null->page_hash_key = null->page_hash_key != NULL ? null->page_hash_key : run->page_hash_key;
 }
 

@@ -12,6 +12,7 @@ enum {
     STEP_TOKENS_DEFAULT = 512,
     GRANULARITY_DEFAULT = 64,
     VOCAB_SIZE_DEFAULT = 49152,
+    DECODE_WIDTH_MAX = 16,
     STEPS_MAX = 2, /* one runs, one waits */
 };
 
@@ -27,10 +28,11 @@ typedef struct {
 typedef struct {
     proto_step_done_t done;
     uint64_t end_ns; /* when it may be collected */
+    uint32_t extend_count;
     uint8_t *counts; /* [slot_count] */
     uint8_t *flags;  /* [slot_count] */
     uint8_t *widths; /* [slot_count] zeros */
-    int32_t *tokens; /* [slot_count] */
+    int32_t *tokens; /* [slot_count * decode_width] */
 } null_step_t;
 
 struct actor_executor_null {
@@ -86,7 +88,7 @@ make_steps(actor_executor_null_t *self)
         step->counts = calloc(rows, sizeof *step->counts);
         step->flags = calloc(rows, sizeof *step->flags);
         step->widths = calloc(rows, sizeof *step->widths);
-        step->tokens = calloc(rows, sizeof *step->tokens);
+        step->tokens = calloc(rows * self->options.decode_width, sizeof *step->tokens);
         if (step->counts == NULL || step->flags == NULL || step->widths == NULL ||
             step->tokens == NULL) {
             return STATUS_ERR_NO_MEMORY;
@@ -112,12 +114,15 @@ actor_executor_null_new(const actor_executor_null_options_t *options, actor_exec
     set_default(&o->step_tokens_max, STEP_TOKENS_DEFAULT);
     set_default(&o->block_granularity, GRANULARITY_DEFAULT);
     set_default(&o->vocab_size, VOCAB_SIZE_DEFAULT);
+    set_default(&o->decode_width, 1);
     if (o->slot_count > PROTO_ROWS_MAX || o->model_len_max > PROTO_TOKENS_MAX ||
         o->step_tokens_max > PROTO_TOKENS_MAX || o->block_granularity > 65536 ||
-        o->vocab_size > 1 << 24 || (o->is_inline && o->step_ns > 0)) {
+        o->vocab_size > 1 << 24 || o->decode_width > DECODE_WIDTH_MAX ||
+        (o->is_inline && o->step_ns > 0)) {
         goto err;
     }
-    uint64_t columns = (o->model_len_max + o->block_granularity - 1) / o->block_granularity;
+    uint64_t positions = (uint64_t)o->model_len_max + o->decode_width - 1;
+    uint64_t columns = (positions + o->block_granularity - 1) / o->block_granularity;
     uint64_t enough = 1 + columns * o->slot_count;
     set_default(&o->parent_count,
                 (uint32_t)(enough < PROTO_BLOCKS_MAX ? enough : PROTO_BLOCKS_MAX));
@@ -172,7 +177,7 @@ actor_executor_null_info(const actor_executor_null_t *self, proto_executor_info_
         .model_len_max = o->model_len_max,
         .slot_count = o->slot_count,
         .step_tokens_max = o->step_tokens_max,
-        .decode_width = 1,
+        .decode_width = o->decode_width,
         .overlap_depth_max = o->no_overlap ? 0 : 1,
         .prefix_granularity = o->block_granularity,
         .parent_count = o->parent_count,
@@ -207,21 +212,35 @@ actor_executor_null_slot_setup(actor_executor_null_t *self, const proto_slot_set
     return STATUS_OK;
 }
 
-/* A sampling extend ends where the setup's tokens do, so the hash is that of the setup. */
+static bool
+is_stop(const null_slot_t *slot, int32_t token)
+{
+    for (uint32_t i = 0; i < slot->stop_count; i++) {
+        if (slot->stop_ids[i] == token) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* One row.  A sampling extend ends where the setup's tokens do, so the hash is that of the setup.
+ */
 static void
 sample(actor_executor_null_t *self, null_step_t *step, uint32_t slot_index, uint32_t row)
 {
     null_slot_t *slot = &self->slots[slot_index];
-    int32_t token = token_of(slot->hash, self->options.vocab_size);
-    slot->hash = hash_token(slot->hash, token);
-    slot->length++;
-    step->tokens[step->done.tokens.count++] = token;
-    step->counts[row] = 1;
+    bool is_extend = row < step->extend_count;
+    uint32_t count =
+        is_extend ? 1 : 1 + (uint32_t)((slot->hash >> 40) % self->options.decode_width);
+    step->counts[row] = 0;
     step->flags[row] = 0;
-    for (uint32_t i = 0; i < slot->stop_count; i++) {
-        if (slot->stop_ids[i] == token) {
-            step->flags[row] = PROTO_ROW_STOP_TOKEN;
-        }
+    while (step->counts[row] < count && step->flags[row] == 0) {
+        int32_t token = token_of(slot->hash, self->options.vocab_size);
+        slot->hash = hash_token(slot->hash, token);
+        slot->length++;
+        step->tokens[step->done.tokens.count++] = token;
+        step->counts[row]++;
+        step->flags[row] = is_stop(slot, token) ? PROTO_ROW_STOP_TOKEN : 0;
     }
 }
 
@@ -245,6 +264,8 @@ actor_executor_null_launch(actor_executor_null_t *self, const proto_step_launch_
     uint32_t extends = launch->extend_slots.count;
     uint32_t rows = extends + launch->decode_slots.count;
     require(rows <= self->options.slot_count);
+    require(launch->decode_slots.count == 0 || launch->width == self->options.decode_width);
+    step->extend_count = extends;
     step->done = (proto_step_done_t){.step = launch->step,
                                      .mode = mode_of(extends, launch->decode_slots.count),
                                      .duration_ns = self->options.step_ns,

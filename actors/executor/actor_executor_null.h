@@ -1,9 +1,10 @@
 /* actor_executor_null.h - a device without a model, for benches and tests only.
  *
  * A token is a hash of all tokens before it, so that answers are deterministic, differ between
- * prompts, and do not depend on batching, chunking, overlap or retraction.  Stop ids of the
- * sampling parameters are honoured; everything else in them is ignored.  Same calls as
- * run_executor.h, same thread rules. */
+ * prompts, and do not depend on batching, chunking, overlap or retraction.  With a decode width
+ * above 1 a row gives 1..width of them, as many as a hash of the sequence says, no more behind a
+ * stop id.  Stop ids of the sampling parameters are honoured; everything else in them is ignored.
+ * Same calls as run_executor.h, same thread rules. */
 #ifndef ACTOR_EXECUTOR_NULL_H
 #define ACTOR_EXECUTOR_NULL_H
 
@@ -22,6 +23,7 @@ typedef struct {
     uint32_t block_granularity;   /* 64 */
     uint32_t parent_count;        /* enough for every slot at model_len_max, and the null parent */
     uint32_t vocab_size;          /* 49152 */
+    uint32_t decode_width;        /* 1 */
     bool no_overlap;              /* no plan may wait behind the running one */
     uint64_t step_ns;             /* how long a step takes; 0 = it is done at once */
     const uint8_t *page_hash_key; /* PROTO_HASH_SIZE_BYTES; zeros */

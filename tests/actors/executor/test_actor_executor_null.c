@@ -39,12 +39,22 @@ collect(int32_t *tokens, uint32_t *count)
     }
 }
 
-/* `chunk` tokens of prompt in a step, `overlap` plans behind the running one, and a retraction
- * after `retract_after` tokens (0: none). */
-static void
-make_answer(uint32_t prompt_length, uint32_t chunk, uint32_t overlap, uint32_t retract_after,
-            int32_t *answer)
+/* `chunk` tokens of prompt in a step, `overlap` plans behind the running one, a retraction after
+ * `retract_after` steps that give tokens (0: none), rows of `width`. */
+typedef struct {
+    uint32_t chunk;
+    uint32_t overlap;
+    uint32_t retract_after;
+    uint32_t width;
+} way_t;
+
+/* Returns how many plans that took. */
+static uint64_t
+make_answer(uint32_t prompt_length, const way_t *way, int32_t *answer)
 {
+    uint32_t chunk = way->chunk;
+    uint32_t overlap = way->overlap;
+    uint32_t retract_after = way->retract_after;
     uint32_t count = 0;
     uint32_t planned = 0;
     uint32_t begin = 0;
@@ -54,6 +64,7 @@ make_answer(uint32_t prompt_length, uint32_t chunk, uint32_t overlap, uint32_t r
                                              .model_len_max = FIXTURE_LEN_MAX,
                                              .block_granularity = FIXTURE_PAGE,
                                              .vocab_size = FIXTURE_VOCAB,
+                                             .decode_width = way->width,
                                              .no_overlap = overlap == 0};
     ck_assert_int_eq(actor_executor_null_new(&options, &device), STATUS_OK);
     fixture_open(&fixture, 1, overlap);
@@ -65,6 +76,7 @@ make_answer(uint32_t prompt_length, uint32_t chunk, uint32_t overlap, uint32_t r
     uint32_t in_flight = 0;
     while (count < ANSWER) {
         plan_begin(&plan, step + 1, step);
+        plan.plan.width = way->width;
         plan_patch(&plan, 2, 0, 0, 8, 9);
         if (begin < known) {
             uint32_t length = known - begin < chunk ? known - begin : chunk;
@@ -92,13 +104,13 @@ make_answer(uint32_t prompt_length, uint32_t chunk, uint32_t overlap, uint32_t r
     }
     actor_executor_null_destroy(&device);
     fixture_close(&fixture);
+    return step;
 }
 
 START_TEST(answers_depend_on_the_prompt_alone)
 {
-    static const struct {
-        uint32_t chunk, overlap, retract_after;
-    } ways[] = {{32, 0, 0}, {3, 0, 0}, {32, 1, 0}, {5, 1, 0}, {32, 0, 4}, {4, 1, 7}};
+    static const way_t ways[] = {{32, 0, 0, 1}, {3, 0, 0, 1},  {32, 1, 0, 1},
+                                 {5, 1, 0, 1},  {32, 0, 4, 1}, {4, 1, 7, 1}};
     for (uint32_t prompt_length = 1; prompt_length < 18; prompt_length++) {
         int32_t tokens[FIXTURE_LEN_MAX];
         for (uint32_t i = 0; i < prompt_length; i++) {
@@ -110,17 +122,46 @@ START_TEST(answers_depend_on_the_prompt_alone)
         }
         for (uint32_t way = 0; way < sizeof ways / sizeof ways[0]; way++) {
             int32_t answer[ANSWER + 2];
-            make_answer(prompt_length, ways[way].chunk, ways[way].overlap, ways[way].retract_after,
-                        answer);
+            (void)make_answer(prompt_length, &ways[way], answer);
             ck_assert_mem_eq(answer, tokens + prompt_length, ANSWER * sizeof(int32_t));
         }
     }
 }
 END_TEST
 
+/* Rows that accept one to four tokens: the same answers in fewer steps. */
+START_TEST(wide_rows_give_the_same_answers)
+{
+    enum { WIDTH = 4, PROMPT_MAX = 8 };
+    static const way_t ways[] = {{32, 0, 0, WIDTH}, {3, 0, 0, WIDTH},  {32, 1, 0, WIDTH},
+                                 {5, 1, 0, WIDTH},  {32, 0, 2, WIDTH}, {4, 1, 3, WIDTH}};
+    uint64_t step_count = 0;
+    for (uint32_t prompt_length = 1; prompt_length < PROMPT_MAX; prompt_length++) {
+        int32_t tokens[FIXTURE_LEN_MAX];
+        for (uint32_t i = 0; i < prompt_length; i++) {
+            tokens[i] = fixture_token(11, i);
+        }
+        for (uint32_t i = 0; i < ANSWER; i++) {
+            tokens[prompt_length + i] =
+                actor_executor_null_token(tokens, prompt_length + i, FIXTURE_VOCAB);
+        }
+        for (uint32_t way = 0; way < sizeof ways / sizeof ways[0]; way++) {
+            int32_t answer[ANSWER + 3 * WIDTH];
+            uint64_t steps = make_answer(prompt_length, &ways[way], answer);
+            ck_assert_mem_eq(answer, tokens + prompt_length, ANSWER * sizeof(int32_t));
+            step_count += way == 0 ? steps : 0;
+        }
+    }
+    ck_assert_uint_lt(step_count, PROMPT_MAX * ANSWER * 3 / 4);
+    ck_assert_uint_gt(step_count, PROMPT_MAX * ANSWER / WIDTH);
+}
+END_TEST
+
 START_TEST(options_out_of_range_are_refused)
 {
     actor_executor_null_options_t options = {.slot_count = PROTO_ROWS_MAX + 1};
+    ck_assert_int_eq(actor_executor_null_new(&options, &device), STATUS_ERR_CONFIG);
+    options = (actor_executor_null_options_t){.decode_width = 17};
     ck_assert_int_eq(actor_executor_null_new(&options, &device), STATUS_ERR_CONFIG);
     options = (actor_executor_null_options_t){.is_inline = true, .step_ns = 1};
     ck_assert_int_eq(actor_executor_null_new(&options, &device), STATUS_ERR_CONFIG);
@@ -134,6 +175,7 @@ main(void)
     TCase *answers = tcase_create("answers");
     tcase_set_timeout(answers, 60);
     tcase_add_test(answers, answers_depend_on_the_prompt_alone);
+    tcase_add_test(answers, wide_rows_give_the_same_answers);
     tcase_add_test(answers, options_out_of_range_are_refused);
     suite_add_tcase(suite, answers);
     SRunner *runner = srunner_create(suite);
