@@ -63,6 +63,8 @@ mode_name(int value)
         NAME_CASE(PROTO_STEP_, EXTEND);
         NAME_CASE(PROTO_STEP_, MIXED);
         NAME_CASE(PROTO_STEP_, IDLE);
+        NAME_CASE(PROTO_STEP_, EXTEND_GRAPH);
+        NAME_CASE(PROTO_STEP_, MIXED_GRAPH);
     }
     return NULL;
 }

@@ -462,6 +462,8 @@ typedef enum {
     PROTO_STEP_EXTEND = 3,
     PROTO_STEP_MIXED = 4,
     PROTO_STEP_IDLE = 5,
+    PROTO_STEP_EXTEND_GRAPH = 6, /* as EXTEND and MIXED, replayed from a prefill graph */
+    PROTO_STEP_MIXED_GRAPH = 7,
 } proto_step_mode_t;
 
 /* What the executor saw in a row; on the wire, bits of row_flags. */

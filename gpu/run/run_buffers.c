@@ -223,3 +223,21 @@ run_buffers_poison_tails(run_buffers_t *self, uint32_t bs)
         }
     }
 }
+
+void
+run_buffers_fill_extend(run_buffers_t *self, uint32_t extends)
+{
+    kern_extend_fill_args_t args = {
+        .staged_slots = self->header.slots,
+        .prefix_lens = self->header.prefix_lens,
+        .extend_lens = self->header.extend_lens,
+        .request_count = extends,
+        .token_count_max = self->options.step_tokens_max,
+        .valid_lengths = self->valid_lengths,
+        .slots = self->request_slots,
+        .write_slots = self->write_slots,
+        .positions = self->positions,
+        .seq_lens = self->seq_lens,
+    };
+    device_ops(self->options.device)->extend_fill(self->options.stream, &args);
+}

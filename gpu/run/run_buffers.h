@@ -94,6 +94,9 @@ backend_tables_t run_buffers_upload_tables(run_buffers_t *self, run_stage_t *sta
 /* Launches the upload of the stage's header and of `token_count` ids. */
 void run_buffers_upload(run_buffers_t *self, const run_stage_t *stage, uint32_t token_count);
 
+/* Launches what the extends' rows get from the uploaded header: positions, slots, lengths. */
+void run_buffers_fill_extend(run_buffers_t *self, uint32_t extends);
+
 /* Fills what lies behind the first `bs` requests with a value that no code survives reading. */
 void run_buffers_poison_tails(run_buffers_t *self, uint32_t bs);
 

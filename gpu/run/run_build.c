@@ -12,11 +12,12 @@
 #include "proto_require.h"
 #include "router_cache_group.h"
 #include "run_executor_private.h"
+#include "run_graph_settings.h"
+#include "run_inspect.h"
 
 enum {
     SLOT_COUNT_DEFAULT = 32,
     STEP_TOKENS_DEFAULT = 512,
-    CAPTURE_BS_DEFAULT = 32,
     CLEAR_COUNT_MIN = 1024,
 };
 
@@ -125,7 +126,9 @@ load_model(run_executor_t *self)
                                  error);
     }
     const file_config_t *config = file_model_config(self->file);
-    status = model_new(self->device, self->file, report_weights, self, &self->model);
+    run_model_new_fn make =
+        o->plants != NULL && o->plants->make_model != NULL ? o->plants->make_model : model_new;
+    status = make(self->device, self->file, report_weights, self, &self->model);
     if (status != STATUS_OK) {
         return run_executor_fail(self, status,
                                  "%s: no forward code for this %s (heads of %" PRIu32
@@ -169,7 +172,6 @@ fill_options(run_executor_t *self)
     default_u32(&o->slot_count, SLOT_COUNT_DEFAULT);
     default_u32(&o->step_tokens_max, STEP_TOKENS_DEFAULT);
     default_u32(&o->block_granularity, CACHE_GRANULARITY_DEFAULT);
-    default_u32(&o->capture_bs_max, CAPTURE_BS_DEFAULT);
     default_u32(&o->model_len_max, config->context_len);
     default_u32(&o->width, 1);
     if (o->width > RUN_WIDTH_MAX) {
@@ -203,6 +205,10 @@ fill_options(run_executor_t *self)
                                  "blocks of %" PRIu32 " tokens and kernel pages of %" PRIu32
                                  " do not go together",
                                  o->block_granularity, o->page_size);
+    }
+    char error[256];
+    if (run_graph_settings_check(o, error, sizeof error) != STATUS_OK) {
+        return run_executor_fail(self, STATUS_ERR_CONFIG, "%s", error);
     }
     return choose_cache_dtype(self);
 }
@@ -239,6 +245,10 @@ run_executor_make_backend(run_executor_t *self, backend_t **out_p)
     }
     if (status == STATUS_OK) {
         status = run_executor_init_tree(backend);
+    }
+    const run_plants_t *plants = self->options.plants;
+    if (status == STATUS_OK && plants != NULL && plants->adjust_backend != NULL) {
+        plants->adjust_backend(backend);
     }
     if (status != STATUS_OK) {
         backend_destroy(&backend);
@@ -316,17 +326,34 @@ make_runner(run_executor_t *self)
         .backend = self->backend,
         .sample = self->sample,
         .buffers = &self->buffers,
-        .capture_bs_max = o->capture_bs_max,
-        .enforce_eager = o->enforce_eager,
         .graph_debug = o->graph_debug,
         .progress = &self->layer,
         .workspace = &self->workspace,
+        .no_padding = o->no_padding,
     };
+    const backend_t *const trees[] = {self->backend};
+    char culprits[RUN_CULPRITS_SIZE_BYTES];
+    backend_support_t support =
+        run_graph_settings_support(trees, sizeof trees / sizeof *trees, culprits);
+    run_executor_add_summary(self, "%s", culprits);
+    run_graph_settings_t graphs;
+    run_graph_settings_resolve(o, support, &graphs);
+    options.capture_sizes = graphs.capture_sizes;
+    options.capture_size_count = graphs.capture_size_count;
+    options.prefill_tokens_max = graphs.prefill_tokens_max;
     run_workspace_init(&self->workspace, self->device);
     proto_status_t status = run_forward_step_new(&options, &self->runner);
     if (status == STATUS_OK) {
         run_executor_note_memory(self, "workspaces");
         status = run_executor_capture(self);
+    }
+    uint32_t bucket = self->runner == NULL ? 0 : run_forward_step_failed_bucket(self->runner);
+    if (status != STATUS_OK && bucket > 0) {
+        return run_executor_fail(self, status,
+                                 "the prefill graph of %" PRIu32
+                                 " tokens cannot be captured: %s; a backend that "
+                                 "never can must declare it",
+                                 bucket, proto_status_text(status));
     }
     if (status != STATUS_OK) {
         return run_executor_fail(self, status, "the decode graphs cannot be captured: %s",
@@ -335,11 +362,13 @@ make_runner(run_executor_t *self)
     run_executor_add_summary(
         self,
         "buffers: %.1f MiB inputs and staging, %.1f MiB sampling, %.1f MiB workspaces; "
-        "%" PRIu32 " decode graphs in %" PRIu64 " ms\n",
+        "%" PRIu32 " decode and %" PRIu32 " prefill graphs in %" PRIu64 " ms\n",
         (double)self->buffers.size_bytes / 1048576.0,
         (double)sample_pool_size_bytes(self->sample) / 1048576.0,
         (double)run_forward_step_size_bytes(self->runner) / 1048576.0,
-        run_forward_step_graph_count(self->runner), now_ms() - begin_ms);
+        run_forward_step_graph_count(self->runner),
+        run_prefill_graph_bucket_count(run_forward_step_prefill(self->runner)),
+        now_ms() - begin_ms);
     return STATUS_OK;
 }
 
@@ -386,7 +415,7 @@ build(run_executor_t *self)
         {make_backend, "decode metadata"},
         {make_sampling, "sampling"},
         {make_buffers, "inputs and staging"},
-        {make_runner, "decode graphs"},
+        {make_runner, "graphs"},
         {run_executor_settle_cache, NULL},
         {run_executor_init_flights, NULL},
     };

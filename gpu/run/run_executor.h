@@ -22,29 +22,36 @@ typedef void (*run_progress_fn)(void *context, const char *phase, uint64_t done_
                                 uint64_t total_bytes);
 
 typedef struct {
-    const char *model_path;             /* a GGUF file or a Hugging Face folder */
-    const char *device;                 /* "cpu" */
-    uint32_t model_len_max;             /* 0 = the model's own */
-    uint32_t slot_count;                /* requests at once; 0 = 32 */
-    uint32_t step_tokens_max;           /* tokens in one forward; 0 = 512 */
-    uint32_t block_granularity;         /* raw tokens of a block; 0 = 64 */
-    uint64_t cache_size_bytes;          /* cache arena; 0 = choose from memory and limits */
-    uint32_t thread_count;              /* compute threads; 0 = the machine's cores */
-    bool enforce_eager;                 /* never capture decode graphs */
-    uint32_t capture_bs_max;            /* top of the capture ladder; 0 = 32 */
-    const char *kernel_path;            /* instruction set: "auto", "avx2", "avx512", "portable" */
-    const uint8_t *page_hash_key;       /* PROTO_HASH_SIZE_BYTES; NULL = zeros; an executor actor draws one */
+    const char *model_path;        /* a GGUF file or a Hugging Face folder */
+    const char *device;            /* "cpu" */
+    uint32_t model_len_max;        /* 0 = the model's own */
+    uint32_t slot_count;           /* requests at once; 0 = 32 */
+    uint32_t step_tokens_max;      /* tokens in one forward; 0 = 512 */
+    uint32_t block_granularity;    /* raw tokens of a block; 0 = 64 */
+    uint64_t cache_size_bytes;     /* cache arena; 0 = choose from memory and limits */
+    uint32_t thread_count;         /* compute threads; 0 = the machine's cores */
+    bool enforce_eager;            /* capture no graphs, whatever else is asked for */
+    uint32_t capture_bs_max;       /* top of the capture ladder; 0 = 32 */
+    const uint32_t *capture_sizes; /* ascending decode batches, instead of the ladder; or NULL */
+    uint32_t capture_size_count;   /* of them, at most 128 */
+    bool no_padding;               /* a decode replays only at exactly a captured size */
+    bool disable_prefill_graph;    /* extend and mixed steps always run eagerly */
+    uint32_t prefill_graph_tokens_max; /* top token bucket; 0 = min(2048, step_tokens_max) */
+    const char *kernel_path;           /* instruction set: "auto", "avx2", "avx512", "portable" */
+    const uint8_t
+        *page_hash_key; /* PROTO_HASH_SIZE_BYTES; NULL = zeros; an executor actor draws one */
     void (*on_complete)(void *context); /* a step has ended; only wakes somebody; may be NULL */
     void *on_complete_context;
     run_progress_fn progress; /* may be NULL */
     void *progress_context;
     char *error; /* what went wrong, for people; may be NULL */
     size_t error_size_bytes;
-    bool graph_debug;        /* ONEPATH_GRAPH_DEBUG: verify the addresses of a graph's
-                              * metadata before each replay, poison tails and pools */
-    uint32_t page_size;      /* tokens of a kernel page; 0 = min(granularity, 64) */
-    bool int8_activations;   /* round activations to 8 bits for quantised weights */
-    const char *cache_dtype; /* "f32", "f16"; NULL or "auto" = f16 unless weights are f32 */
+    const struct run_plants *plants; /* run_inspect.h: doubles that a test plants; NULL = none */
+    bool graph_debug;                /* ONEPATH_GRAPH_DEBUG: verify the addresses of a graph's
+                                      * metadata before each replay, poison tails and pools */
+    uint32_t page_size;              /* tokens of a kernel page; 0 = min(granularity, 64) */
+    bool int8_activations;           /* round activations to 8 bits for quantised weights */
+    const char *cache_dtype;         /* "f32", "f16"; NULL or "auto" = f16 unless weights are f32 */
     uint32_t width; /* N: tokens that a decode row computes, at most RUN_WIDTH_MAX; 0 = 1 */
     bool verify_by_rejection; /* candidates stand with the target's probability of them, not if
                                * they are its draw: seeded tokens then depend on the candidates */

@@ -9,6 +9,7 @@
 
 #include "proto_require.h"
 #include "run_guard.h"
+#include "run_stage.h"
 
 typedef struct {
     run_graph_key_t key;
@@ -23,7 +24,11 @@ struct run_forward_step {
     uint32_t captured_count;
     device_pool_t *pool;
     size_t pool_bytes;
-    bool graphs_off; /* captured, but not to be used now */
+    bool graphs_off;              /* captured, but not to be used now */
+    run_prefill_graph_t *prefill; /* NULL = none */
+    uint32_t failed_bucket;
+    uint32_t ladder[RUN_LADDER_LEN_MAX]; /* sizes to capture, ascending */
+    uint32_t ladder_len;
     const char *fault;
     char leaked[BACKEND_PATH_SIZE_BYTES];
 };
@@ -34,34 +39,34 @@ typedef struct {
     size_t size_bytes;
 } room_t;
 
-uint32_t
-run_forward_step_ladder(uint32_t capture_bs_max, uint32_t *out)
-{
-    uint32_t count = 0;
-    for (uint32_t bs = 1; bs <= capture_bs_max && count < RUN_LADDER_LEN_MAX - 1;
-         bs += bs < 8 ? bs : 8) {
-        out[count++] = bs;
-    }
-    if (count > 0 && out[count - 1] != capture_bs_max) {
-        out[count++] = capture_bs_max;
-    }
-    return count;
-}
-
 proto_status_t
 run_forward_step_new(const run_forward_step_options_t *options, run_forward_step_t **out_p)
 {
-    require(options->capture_bs_max > 0);
+    require(options->capture_size_count <= RUN_LADDER_LEN_MAX);
     run_forward_step_t *self = calloc(1, sizeof *self);
     if (self == NULL) {
         return STATUS_ERR_NO_MEMORY;
     }
     self->options = *options;
     const run_buffers_options_t *sizes = &options->buffers->options;
-    if (self->options.capture_bs_max > sizes->bs_max) {
-        self->options.capture_bs_max = sizes->bs_max;
+    self->ladder_len = options->capture_size_count;
+    if (self->ladder_len > 0) {
+        memcpy(self->ladder, options->capture_sizes, self->ladder_len * sizeof *self->ladder);
+        require(self->ladder[self->ladder_len - 1] <= sizes->bs_max);
     }
+    self->options.capture_sizes = NULL;
     proto_status_t status = run_forward_step_reserve(self);
+    if (status == STATUS_OK && options->prefill_tokens_max > 0) {
+        run_prefill_graph_options_t prefill = {
+            .device = options->device,
+            .stream = options->stream,
+            .model = options->model,
+            .tokens_max = options->prefill_tokens_max,
+            .logit_rows_max = sizes->bs_max * sizes->width,
+            .graph_debug = options->graph_debug,
+        };
+        status = run_prefill_graph_new(&prefill, &self->prefill);
+    }
     if (status != STATUS_OK) {
         free(self);
         return status;
@@ -95,6 +100,7 @@ run_forward_step_destroy(run_forward_step_t **self_p)
         return;
     }
     run_forward_step_release(self);
+    run_prefill_graph_destroy(&self->prefill);
     free(self);
     *self_p = NULL;
 }
@@ -111,6 +117,9 @@ run_forward_step_release(run_forward_step_t *self)
     self->captured_count = 0;
     device_pool_destroy(&self->pool);
     self->pool_bytes = 0;
+    if (self->prefill != NULL) {
+        run_prefill_graph_release(self->prefill);
+    }
 }
 
 void
@@ -210,18 +219,16 @@ capture_one(run_forward_step_t *self, uint32_t bs, captured_t *out)
     return status;
 }
 
-proto_status_t
-run_forward_step_capture(run_forward_step_t *self)
+static proto_status_t
+capture_decode(run_forward_step_t *self)
 {
     const run_forward_step_options_t *o = &self->options;
+    const uint32_t *ladder = self->ladder;
+    uint32_t count = self->ladder_len;
     require(self->captured_count == 0);
-    backend_support_t support = backend_resolve_support(o->backend, NULL, NULL);
-    if (o->enforce_eager || !support.decode_graph) {
+    if (count == 0) {
         return STATUS_OK;
     }
-    uint32_t ladder[RUN_LADDER_LEN_MAX];
-    uint32_t count = run_forward_step_ladder(o->capture_bs_max, ladder);
-    require(count > 0);
     uint32_t rows = ladder[count - 1] * o->buffers->options.width;
     self->pool_bytes = model_workspace_bytes(o->model, rows, rows);
     proto_status_t status = device_pool_new(o->device, self->pool_bytes, &self->pool);
@@ -233,10 +240,41 @@ run_forward_step_capture(run_forward_step_t *self)
     }
     memcpy(self->captured, captured + (count - done), done * sizeof *captured);
     self->captured_count = done;
+    return status;
+}
+
+/* What a forward over rows of prompts is given, but for the rows. */
+static model_context_t
+extend_context(run_forward_step_t *self)
+{
+    const run_forward_step_options_t *o = &self->options;
+    return (model_context_t){
+        .stream = o->stream,
+        .backend = o->backend,
+        .mode = BACKEND_MODE_EXTEND,
+        .input_ids = o->buffers->input_ids,
+        .positions = o->buffers->positions,
+        .gather_rows = o->buffers->header.gather_rows,
+        .workspace = eager_room(self).memory,
+        .workspace_bytes = eager_room(self).size_bytes,
+        .progress = o->progress,
+    };
+}
+
+proto_status_t
+run_forward_step_capture(run_forward_step_t *self)
+{
+    proto_status_t status = capture_decode(self);
+    if (status == STATUS_OK && self->prefill != NULL) {
+        model_context_t context = extend_context(self);
+        status = run_prefill_graph_capture(self->prefill, &context, &self->failed_bucket);
+    }
     if (status != STATUS_OK) {
         run_forward_step_release(self);
+        return status;
     }
-    return status;
+    self->failed_bucket = 0;
+    return STATUS_OK;
 }
 
 static captured_t *
@@ -246,7 +284,7 @@ find_graph(run_forward_step_t *self, uint32_t bs)
     for (uint32_t i = 0; !self->graphs_off && i < self->captured_count; i++) {
         const run_graph_key_t *key = &self->captured[i].key;
         if (key->sampler_variant == wanted.sampler_variant && key->width == wanted.width &&
-            key->bs >= wanted.bs) {
+            (key->bs == bs || (key->bs > bs && !self->options.no_padding))) {
             return &self->captured[i];
         }
     }
@@ -264,59 +302,7 @@ proto_status_t
 run_forward_step_stage(const run_forward_step_t *self, const proto_step_launch_t *launch,
                        run_stage_t *stage)
 {
-    const run_buffers_options_t *sizes = &self->options.buffers->options;
-    uint32_t extends = launch->extend_slots.count;
-    uint32_t decodes = launch->decode_slots.count;
-    if (extends > sizes->bs_max || decodes > sizes->bs_max - extends ||
-        launch->extend_begins.count != extends || launch->extend_lengths.count != extends ||
-        launch->extend_samples.count != extends) {
-        return STATUS_ERR_INVALID;
-    }
-    run_header_t *header = &stage->header;
-    uint64_t tokens = 0;
-    uint32_t sampled = 0;
-    header->cu_lens[0] = 0;
-    for (uint32_t i = 0; i < extends; i++) {
-        uint32_t slot = launch->extend_slots.data[i];
-        uint32_t length = launch->extend_lengths.data[i];
-        uint64_t end = (uint64_t)launch->extend_begins.data[i] + length;
-        tokens += length;
-        if (slot == 0 || slot > sizes->slot_count || length == 0 || end > PROTO_TOKENS_MAX ||
-            tokens > sizes->step_tokens_max) {
-            return STATUS_ERR_INVALID;
-        }
-        header->slots[i] = (int32_t)slot;
-        header->prefix_lens[i] = (int32_t)launch->extend_begins.data[i];
-        header->extend_lens[i] = (int32_t)length;
-        header->cu_lens[i + 1] = (int32_t)tokens;
-        header->sample_indices[i] = -1;
-        if (launch->extend_samples.data[i] != 0) {
-            header->sample_indices[i] = (int32_t)sampled;
-            header->sample_slots[sampled] = (int32_t)slot;
-            header->sample_lens[sampled] = (int32_t)end;
-            header->gather_rows[sampled] = (int32_t)tokens - 1;
-            sampled++;
-        }
-    }
-    uint64_t rows = tokens + (uint64_t)decodes * sizes->width;
-    if (launch->extend_tokens.count != tokens || rows > sizes->step_tokens_max) {
-        return STATUS_ERR_INVALID;
-    }
-    for (uint32_t i = 0; i < decodes; i++) {
-        uint32_t slot = launch->decode_slots.data[i];
-        if (slot == 0 || slot > sizes->slot_count) {
-            return STATUS_ERR_INVALID;
-        }
-        header->slots[extends + i] = (int32_t)slot;
-        for (uint32_t t = 0; t < sizes->width; t++) {
-            header->gather_rows[sampled + i * sizes->width + t] =
-                (int32_t)(tokens + i * sizes->width + t);
-        }
-    }
-    if (tokens > 0) {
-        memcpy(stage->input_ids, launch->extend_tokens.data, tokens * sizeof(int32_t));
-    }
-    return STATUS_OK;
+    return run_stage_fill(&self->options.buffers->options, launch, stage);
 }
 
 static void
@@ -406,25 +392,6 @@ launch_decode(run_forward_step_t *self, const run_batch_t *batch, run_launched_t
     out->mode = PROTO_STEP_DECODE_GRAPH;
     out->logits = captured->logits;
     return device_graph_replay(captured->graph, o->stream);
-}
-
-static void
-fill_extend(run_forward_step_t *self, uint32_t extends)
-{
-    run_buffers_t *buffers = self->options.buffers;
-    kern_extend_fill_args_t args = {
-        .staged_slots = buffers->header.slots,
-        .prefix_lens = buffers->header.prefix_lens,
-        .extend_lens = buffers->header.extend_lens,
-        .request_count = extends,
-        .token_count_max = buffers->options.step_tokens_max,
-        .valid_lengths = buffers->valid_lengths,
-        .slots = buffers->request_slots,
-        .write_slots = buffers->write_slots,
-        .positions = buffers->positions,
-        .seq_lens = buffers->seq_lens,
-    };
-    device_ops(self->options.device)->extend_fill(self->options.stream, &args);
 }
 
 /* Bounded replay and prompt lengths: facts that no node of this tree plans from yet. */
@@ -518,6 +485,25 @@ finish_extend(run_forward_step_t *self, const float *logits, uint32_t extends, u
     device_ops(o->device)->decode_commit(o->stream, &decode_commit);
 }
 
+/* From the bucket that holds the rows, or eagerly: the same launches. */
+static proto_status_t
+extend_forward(run_forward_step_t *self, const model_context_t *context, run_launched_t *out)
+{
+    bool is_mixed = context->mode == BACKEND_MODE_MIXED;
+    if (self->prefill == NULL || self->graphs_off ||
+        run_prefill_graph_bucket(self->prefill, context->rows) == 0) {
+        out->mode = is_mixed ? PROTO_STEP_MIXED : PROTO_STEP_EXTEND;
+        out->logits = model_forward(self->options.model, context);
+        return STATUS_OK;
+    }
+    out->mode = is_mixed ? PROTO_STEP_MIXED_GRAPH : PROTO_STEP_EXTEND_GRAPH;
+    proto_status_t status = run_prefill_graph_forward(self->prefill, context, &out->logits);
+    if (status == STATUS_ERR_INTERNAL) {
+        self->fault = run_prefill_graph_fault(self->prefill);
+    }
+    return status;
+}
+
 static proto_status_t
 launch_extend(run_forward_step_t *self, const run_batch_t *batch, run_launched_t *out)
 {
@@ -532,7 +518,7 @@ launch_extend(run_forward_step_t *self, const run_batch_t *batch, run_launched_t
         sampled += batch->launch->extend_samples.data[i] != 0;
     }
     run_buffers_upload(buffers, batch->stage, tokens);
-    fill_extend(self, extends);
+    run_buffers_fill_extend(buffers, extends);
     if (decodes > 0) {
         fill_decode(self, extends, tokens, decodes, decodes);
     }
@@ -540,22 +526,15 @@ launch_extend(run_forward_step_t *self, const run_batch_t *batch, run_launched_t
     if (status != STATUS_OK) {
         return status;
     }
-    model_context_t context = {
-        .stream = o->stream,
-        .backend = o->backend,
-        .mode = decodes == 0 ? BACKEND_MODE_EXTEND : BACKEND_MODE_MIXED,
-        .rows = tokens + decodes * width,
-        .input_ids = buffers->input_ids,
-        .positions = buffers->positions,
-        .logit_rows = sampled + decodes * width,
-        .gather_rows = buffers->header.gather_rows,
-        .workspace = eager_room(self).memory,
-        .workspace_bytes = eager_room(self).size_bytes,
-        .progress = o->progress,
-    };
-    out->logits = model_forward(o->model, &context);
+    model_context_t context = extend_context(self);
+    context.mode = decodes == 0 ? BACKEND_MODE_EXTEND : BACKEND_MODE_MIXED;
+    context.rows = tokens + decodes * width;
+    context.logit_rows = sampled + decodes * width;
+    status = extend_forward(self, &context, out);
+    if (status != STATUS_OK) {
+        return status;
+    }
     finish_extend(self, out->logits, extends, sampled, decodes, tokens);
-    out->mode = decodes == 0 ? PROTO_STEP_EXTEND : PROTO_STEP_MIXED;
     out->sampled_extends = sampled;
     out->request_count = sampled + decodes;
     out->logit_rows = sampled + decodes * width;
@@ -596,5 +575,24 @@ run_forward_step_graph_count(const run_forward_step_t *self)
 size_t
 run_forward_step_size_bytes(const run_forward_step_t *self)
 {
-    return self->options.workspace->size_bytes + self->pool_bytes;
+    size_t prefill = self->prefill == NULL ? 0 : run_prefill_graph_size_bytes(self->prefill);
+    return self->options.workspace->size_bytes + self->pool_bytes + prefill;
+}
+
+device_pool_t *
+run_forward_step_pool(const run_forward_step_t *self)
+{
+    return self->pool;
+}
+
+run_prefill_graph_t *
+run_forward_step_prefill(const run_forward_step_t *self)
+{
+    return self->prefill;
+}
+
+uint32_t
+run_forward_step_failed_bucket(const run_forward_step_t *self)
+{
+    return self->failed_bucket;
 }

@@ -3,7 +3,7 @@
  * It owns the graphs, their pool and their pointer guards; it borrows the model, the backend tree,
  * the sampling pool, the input buffers and the eager workspace.  The device thread.
  *
- * max_capture_bs is the top of the capture ladder; max_decode_bs, the size of all persistent decode
+ * max_capture_bs is the last of the capture sizes; max_decode_bs, the size of all persistent decode
  * buffers, is the slot count.  A decode above the ladder, or with capture off, is the same refresh
  * and the same body without a graph. */
 #ifndef RUN_FORWARD_STEP_H
@@ -16,6 +16,7 @@
 #include "model_base.h"
 #include "proto_codec.h"
 #include "run_buffers.h"
+#include "run_prefill_graph.h"
 #include "run_workspace.h"
 #include "sample_pool.h"
 
@@ -42,9 +43,11 @@ typedef struct {
     backend_t *backend;
     sample_pool_t *sample;
     run_buffers_t *buffers;
-    uint32_t capture_bs_max; /* asked for; clipped to the buffers' bs_max */
-    bool enforce_eager;
-    bool graph_debug; /* verify addresses before each replay, poison tails */
+    const uint32_t *capture_sizes; /* ascending, at most bs_max; lent for the call */
+    uint32_t capture_size_count;   /* at most RUN_LADDER_LEN_MAX; 0 = no decode graphs */
+    bool graph_debug;              /* verify addresses before each replay, poison tails */
+    uint32_t prefill_tokens_max;   /* top bucket of the prefill graph; 0 = none */
+    bool no_padding;               /* a decode replays only at exactly a captured size */
     _Atomic uint32_t *progress;
     run_workspace_t *workspace; /* lent: of eager forwards */
 } run_forward_step_options_t;
@@ -70,8 +73,7 @@ MUST_CHECK proto_status_t run_forward_step_new(const run_forward_step_options_t 
                                                run_forward_step_t **out_p);
 void run_forward_step_destroy(run_forward_step_t **self_p);
 
-/* Captures the ladder, largest first, into one pool; does nothing if graphs are off (enforce_eager,
- * or a node of the tree declares that it cannot). */
+/* Captures the decode sizes, largest first, into one pool, and the prefill graph into another. */
 MUST_CHECK proto_status_t run_forward_step_capture(run_forward_step_t *self);
 
 /* Makes sure of the eager forwards' workspace: at start, and after a rebind. */
@@ -102,13 +104,17 @@ void run_forward_step_set_graphs(run_forward_step_t *self, bool on);
 /* The path of the address that moved or leaked; NULL if none did. */
 const char *run_forward_step_fault(const run_forward_step_t *self);
 
-/* The smallest captured size that holds bs; 0 = none, or graphs are off. */
+/* The decode graphs' pool; NULL while there are none. */
+device_pool_t *run_forward_step_pool(const run_forward_step_t *self);
+/* The prefill graph; NULL without one. */
+run_prefill_graph_t *run_forward_step_prefill(const run_forward_step_t *self);
+/* The prefill bucket that could not be captured; 0 = none. */
+uint32_t run_forward_step_failed_bucket(const run_forward_step_t *self);
+
+/* The smallest captured size that holds bs (without padding: bs itself); 0 = none, or graphs
+ * are off. */
 uint32_t run_forward_step_padded_bs(const run_forward_step_t *self, uint32_t bs);
 uint32_t run_forward_step_graph_count(const run_forward_step_t *self);
 size_t run_forward_step_size_bytes(const run_forward_step_t *self);
-
-/* Writes the ladder up to capture_bs_max: 1, 2, 4, 8, then steps of 8, and the top itself.  Returns
- * its length; at most RUN_LADDER_LEN_MAX. */
-uint32_t run_forward_step_ladder(uint32_t capture_bs_max, uint32_t *out);
 
 #endif

@@ -72,6 +72,43 @@ run_inspect_plant_rebind(run_executor_t *self)
     return STATUS_OK;
 }
 
+uint32_t
+run_inspect_bucket_count(const run_executor_t *self)
+{
+    return run_prefill_graph_bucket_count(run_forward_step_prefill(self->runner));
+}
+
+uint32_t
+run_inspect_bucket(const run_executor_t *self, uint32_t rows)
+{
+    const run_prefill_graph_t *prefill = run_forward_step_prefill(self->runner);
+    return prefill == NULL ? 0 : run_prefill_graph_bucket(prefill, rows);
+}
+
+proto_status_t
+run_inspect_poison_pool(run_executor_t *self, bool is_prefill)
+{
+    const run_prefill_graph_t *prefill = run_forward_step_prefill(self->runner);
+    device_pool_t *pool = run_forward_step_pool(self->runner);
+    if (is_prefill) {
+        pool = prefill == NULL ? NULL : run_prefill_graph_pool(prefill);
+    }
+    if (pool == NULL) {
+        return STATUS_ERR_INVALID;
+    }
+    kern_fill_args_t args = {.value = 0xff};
+    args.to = device_pool_memory(pool, &args.size_bytes);
+    device_ops(self->device)->fill(self->stream, &args);
+    return device_stream_synchronize(self->stream);
+}
+
+proto_status_t
+run_inspect_plant_pool(run_executor_t *self)
+{
+    run_prefill_graph_t *prefill = run_forward_step_prefill(self->runner);
+    return prefill == NULL ? STATUS_ERR_INVALID : run_prefill_graph_plant_move(prefill);
+}
+
 proto_status_t
 run_inspect_rebind(run_executor_t *self, uint32_t parent_count)
 {

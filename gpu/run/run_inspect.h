@@ -3,7 +3,19 @@
 #ifndef RUN_INSPECT_H
 #define RUN_INSPECT_H
 
+#include "backend_base.h"
+#include "model_base.h"
 #include "run_executor.h"
+
+typedef proto_status_t (*run_model_new_fn)(device_t *device, const file_model_t *file,
+                                           model_progress_fn progress, void *progress_context,
+                                           model_t **out_p);
+
+/* Test doubles, for run_executor_options_t.plants; NULL members plant nothing. */
+typedef struct run_plants {
+    run_model_new_fn make_model; /* instead of model_new() */
+    void (*adjust_backend)(backend_t *root);
+} run_plants_t;
 
 /* Copies the logits of the last launch: [*row_count][vocab_size], sampled extends first, then
  * decodes.  STATUS_ERR_TOO_LARGE if they do not fit `count` floats. */
@@ -34,6 +46,18 @@ uint64_t run_inspect_used_bytes(const run_executor_t *self);
 /* Fills the whole cache, the null page too, with NaN: nothing that was not written since may be
  * read by a live row. */
 MUST_CHECK proto_status_t run_inspect_poison_cache(run_executor_t *self);
+
+/* Token buckets of the prefill graph, and the one that a forward of `rows` would run in (0 =
+ * eager). */
+uint32_t run_inspect_bucket_count(const run_executor_t *self);
+uint32_t run_inspect_bucket(const run_executor_t *self, uint32_t rows);
+
+/* Fills a pool of captured graphs with 0xff: the prefill graph's, or the decode graphs'.
+ * STATUS_ERR_INVALID: there is none. */
+MUST_CHECK proto_status_t run_inspect_poison_pool(run_executor_t *self, bool is_prefill);
+
+/* Puts another pool behind the prefill graph's back; once for each executor. */
+MUST_CHECK proto_status_t run_inspect_plant_pool(run_executor_t *self);
 
 /* Digest of all cache bytes of one block over all layers; null page: block 0. */
 MUST_CHECK proto_status_t run_inspect_block_digest(run_executor_t *self, uint32_t group,
