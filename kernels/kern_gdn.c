@@ -39,16 +39,9 @@ typedef struct {
     float *to;         /* states after rows to_first .. go to to, to + to_step, ...; or NULL */
     size_t to_step;
     uint32_t to_first;
-    bool silent; /* no outputs */
+    bool silent;        /* no outputs */
+    const float *ahead; /* the first column of the thread's next item, to be fetched; or NULL */
 } item_t;
-
-static void
-check_gdn(const kern_gdn_t *gdn)
-{
-    require(gdn->k_dim >= 1 && gdn->k_dim <= KERN_GDN_DIM_MAX);
-    require(gdn->v_dim >= 1 && gdn->v_dim <= KERN_GDN_DIM_MAX);
-    require(gdn->k_heads >= 1 && gdn->v_heads % gdn->k_heads == 0);
-}
 
 static uint32_t
 slices_of(const kern_gdn_t *gdn, const kern_table_t *table)
@@ -112,6 +105,9 @@ run_slice(const item_t *item, uint32_t slice, uint32_t first, uint32_t count)
     };
     if (!item->silent) {
         args.output = gdn->output + row * gdn->output_stride + head_at;
+    }
+    if (item->ahead != NULL) {
+        args.ahead = item->ahead + (size_t)(slice - item->first_slice) * item->table->gdn_slice;
     }
     if (item->to != NULL && item->to_first < first + count) {
         uint32_t skipped = first > item->to_first ? first - item->to_first : 0;
@@ -211,12 +207,22 @@ head_offset(const item_t *item)
     return (size_t)item->head * item->gdn->k_dim * item->gdn->v_dim;
 }
 
-/* Input and output state by block ids; false if the request is padded. */
-static bool
+/* What is to be done with an item. */
+typedef enum {
+    ITEM_RUN,
+    ITEM_ZERO, /* of a padded request */
+    ITEM_SKIP,
+} duty_t;
+
+/* Finds the rows and states of an item, whose head and slices are known. */
+typedef duty_t (*find_fn)(const void *args, uint32_t request, item_t *item);
+
+/* Input and output state by block ids. */
+static duty_t
 find_states(item_t *item, const kern_gdn_cache_t *cache, int32_t in, int32_t out)
 {
     if (in < 0 || (uint32_t)in >= cache->block_count) {
-        return false;
+        return ITEM_ZERO;
     }
     if (in > 0) {
         item->from = cache->states + (size_t)in * cache->block_stride + head_offset(item);
@@ -225,99 +231,128 @@ find_states(item_t *item, const kern_gdn_cache_t *cache, int32_t in, int32_t out
         item->to = cache->states + (size_t)out * cache->block_stride + head_offset(item);
         item->to_first = item->rows - 1;
     }
-    return true;
+    return ITEM_RUN;
+}
+
+/* A state comes from memory and is used once: the next item is claimed before the current one
+ * runs, so that it can be fetched meanwhile. */
+static void
+run_all(const kern_gdn_t *gdn, uint32_t request_count, find_fn find, const void *args,
+        kern_share_t *share)
+{
+    require(gdn->k_dim >= 1 && gdn->k_dim <= KERN_GDN_DIM_MAX);
+    require(gdn->v_dim >= 1 && gdn->v_dim <= KERN_GDN_DIM_MAX);
+    require(gdn->k_heads >= 1 && gdn->v_heads % gdn->k_heads == 0);
+    cut_t cut = cut_of(gdn, request_count, share);
+    item_t item = {0};
+    duty_t duty = ITEM_SKIP;
+    bool last = false;
+    while (!last) {
+        uint32_t index = kern_share_claim(share);
+        item_t next = {0};
+        duty_t next_duty = ITEM_SKIP;
+        last = index >= cut.item_count;
+        if (!last) {
+            uint32_t request;
+            next = item_at(gdn, &cut, share, index, &request);
+            next_duty = find(args, request, &next);
+        }
+        if (next_duty == ITEM_RUN && next.from != NULL) {
+            item.ahead = next.from + (size_t)next.first_slice * next.table->gdn_slice;
+        }
+        if (duty == ITEM_RUN) {
+            run_item(&item);
+        } else if (duty == ITEM_ZERO) {
+            zero_item(&item);
+        }
+        item = next;
+        duty = next_duty;
+    }
+}
+
+static duty_t
+find_prefill(const void *args_void, uint32_t request, item_t *item)
+{
+    const kern_gdn_prefill_args_t *args = args_void;
+    int32_t first = args->cu_rows[request];
+    int32_t end = args->cu_rows[request + 1];
+    if (end <= first) {
+        return ITEM_SKIP;
+    }
+    item->row = (uint32_t)first;
+    item->rows = (uint32_t)(end - first);
+    return find_states(item, &args->cache, args->in_blocks[request], args->out_blocks[request]);
+}
+
+static duty_t
+find_decode(const void *args_void, uint32_t request, item_t *item)
+{
+    const kern_gdn_decode_args_t *args = args_void;
+    item->row = request * args->rows_per_request;
+    item->rows = args->rows_per_request;
+    int32_t out = args->out_blocks != NULL ? args->out_blocks[request] : 0;
+    return find_states(item, &args->cache, args->in_blocks[request], out);
+}
+
+static duty_t
+find_verify(const void *args_void, uint32_t request, item_t *item)
+{
+    const kern_gdn_verify_args_t *args = args_void;
+    const kern_gdn_cache_t *scratch = &args->scratch;
+    item->row = request * args->rows_per_request;
+    item->rows = args->rows_per_request;
+    int32_t seed = args->seeds[request];
+    if (seed < 0 || (uint64_t)seed + item->rows >= scratch->block_count) {
+        return ITEM_ZERO;
+    }
+    float *state = scratch->states + (size_t)seed * scratch->block_stride + head_offset(item);
+    item->from = state;
+    item->to = state + scratch->block_stride;
+    item->to_step = scratch->block_stride;
+    return ITEM_RUN;
+}
+
+static duty_t
+find_replay(const void *args_void, uint32_t request, item_t *item)
+{
+    const kern_gdn_replay_args_t *args = args_void;
+    int32_t accepted = args->accept_lengths[request];
+    uint32_t rows = accepted < 1 ? 1 : (uint32_t)accepted;
+    item->row = request * args->rows_per_request;
+    item->rows = rows < args->rows_per_request ? rows : args->rows_per_request;
+    item->silent = true;
+    int32_t in = args->in_blocks[request];
+    duty_t duty = find_states(item, &args->cache, in, args->out_blocks[request]);
+    return duty == ITEM_RUN && item->to != NULL ? ITEM_RUN : ITEM_SKIP;
 }
 
 void
 kern_gdn_prefill_host(const void *args_void, kern_share_t *share)
 {
     const kern_gdn_prefill_args_t *args = args_void;
-    check_gdn(&args->gdn);
-    cut_t cut = cut_of(&args->gdn, args->request_count, share);
-    for (uint32_t i = kern_share_claim(share); i < cut.item_count; i = kern_share_claim(share)) {
-        uint32_t request;
-        item_t item = item_at(&args->gdn, &cut, share, i, &request);
-        int32_t first = args->cu_rows[request];
-        int32_t end = args->cu_rows[request + 1];
-        if (end <= first) {
-            continue;
-        }
-        item.row = (uint32_t)first;
-        item.rows = (uint32_t)(end - first);
-        int32_t in = args->in_blocks[request];
-        if (find_states(&item, &args->cache, in, args->out_blocks[request])) {
-            run_item(&item);
-        } else {
-            zero_item(&item);
-        }
-    }
+    run_all(&args->gdn, args->request_count, find_prefill, args, share);
 }
 
 void
 kern_gdn_decode_host(const void *args_void, kern_share_t *share)
 {
     const kern_gdn_decode_args_t *args = args_void;
-    check_gdn(&args->gdn);
     require(args->rows_per_request >= 1);
-    cut_t cut = cut_of(&args->gdn, args->bs, share);
-    for (uint32_t i = kern_share_claim(share); i < cut.item_count; i = kern_share_claim(share)) {
-        uint32_t request;
-        item_t item = item_at(&args->gdn, &cut, share, i, &request);
-        item.row = request * args->rows_per_request;
-        item.rows = args->rows_per_request;
-        int32_t out = args->out_blocks != NULL ? args->out_blocks[request] : 0;
-        if (find_states(&item, &args->cache, args->in_blocks[request], out)) {
-            run_item(&item);
-        } else {
-            zero_item(&item);
-        }
-    }
+    run_all(&args->gdn, args->bs, find_decode, args, share);
 }
 
 void
 kern_gdn_verify_host(const void *args_void, kern_share_t *share)
 {
     const kern_gdn_verify_args_t *args = args_void;
-    const kern_gdn_cache_t *scratch = &args->scratch;
-    check_gdn(&args->gdn);
     require(args->rows_per_request >= 1);
-    cut_t cut = cut_of(&args->gdn, args->bs, share);
-    for (uint32_t i = kern_share_claim(share); i < cut.item_count; i = kern_share_claim(share)) {
-        uint32_t request;
-        item_t item = item_at(&args->gdn, &cut, share, i, &request);
-        item.row = request * args->rows_per_request;
-        item.rows = args->rows_per_request;
-        int32_t seed = args->seeds[request];
-        if (seed < 0 || (uint64_t)seed + item.rows >= scratch->block_count) {
-            zero_item(&item);
-            continue;
-        }
-        float *state = scratch->states + (size_t)seed * scratch->block_stride + head_offset(&item);
-        item.from = state;
-        item.to = state + scratch->block_stride;
-        item.to_step = scratch->block_stride;
-        run_item(&item);
-    }
+    run_all(&args->gdn, args->bs, find_verify, args, share);
 }
 
 void
 kern_gdn_replay_host(const void *args_void, kern_share_t *share)
 {
     const kern_gdn_replay_args_t *args = args_void;
-    check_gdn(&args->gdn);
     require(args->rows_per_request >= 1);
-    cut_t cut = cut_of(&args->gdn, args->bs, share);
-    for (uint32_t i = kern_share_claim(share); i < cut.item_count; i = kern_share_claim(share)) {
-        uint32_t request;
-        item_t item = item_at(&args->gdn, &cut, share, i, &request);
-        int32_t accepted = args->accept_lengths[request];
-        uint32_t rows = accepted < 1 ? 1 : (uint32_t)accepted;
-        item.row = request * args->rows_per_request;
-        item.rows = rows < args->rows_per_request ? rows : args->rows_per_request;
-        item.silent = true;
-        int32_t in = args->in_blocks[request];
-        if (find_states(&item, &args->cache, in, args->out_blocks[request]) && item.to != NULL) {
-            run_item(&item);
-        }
-    }
+    run_all(&args->gdn, args->bs, find_replay, args, share);
 }

@@ -24,6 +24,8 @@ typedef struct {
     kv_t memory[GDN_VECTORS]; /* next_k' S */
     float *to;                /* the new state goes here too */
     size_t to_stride;
+    const float *ahead; /* is fetched with the last row */
+    size_t ahead_stride;
 } gdn_pass_t;
 
 /* memory = k' S of the state as it is. */
@@ -67,6 +69,10 @@ gdn_update(gdn_pass_t *pass, bool next, bool save)
         kv_t key = kv_set1(pass->k[i]);
         kv_t query = kv_set1(pass->q[i]);
         kv_t after = kv_set1(next ? pass->next_k[i] : 0.0f);
+        if (!next) {
+            __builtin_prefetch(pass->ahead + i * pass->ahead_stride, 0, 2);
+            __builtin_prefetch(pass->ahead + i * pass->ahead_stride + GDN_SLICE - 1, 0, 2);
+        }
         KERN_UNROLL
         for (int c = 0; c < GDN_VECTORS; c++) {
             kv_t s = kv_mul(pass->decay, kv_load(place + 16 * c));
@@ -189,6 +195,8 @@ static void
 gdn_rows(const kern_gdn_slice_args_t *args)
 {
     gdn_pass_t pass = {.state = args->state, .k_dim = args->k_dim, .to_stride = args->state_stride};
+    pass.ahead = args->ahead != NULL ? args->ahead : args->state;
+    pass.ahead_stride = args->ahead != NULL ? args->state_stride : GDN_SLICE;
     gdn_recall(&pass, args->k);
     for (uint32_t row = 0; row < args->rows; row++) {
         gdn_row(args, &pass, row);

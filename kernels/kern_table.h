@@ -90,11 +90,12 @@ typedef struct {
     size_t v_stride;
     float *output; /* [rows][output_stride], or NULL */
     size_t output_stride;
-    uint32_t cols;  /* 1..gdn_slice columns that exist */
-    float *state;   /* [k_dim][gdn_slice]: the state, before and after */
-    float *to;      /* the states after rows to_first .. go to to, to + to_step, ...; or NULL */
-    size_t to_step; /* floats */
-    size_t state_stride; /* of to: v_dim */
+    uint32_t cols;      /* 1..gdn_slice columns that exist */
+    float *state;       /* [k_dim][gdn_slice]: the state, before and after */
+    const float *ahead; /* [k_dim][state_stride]: what will be wanted next, or NULL */
+    float *to;          /* the states after rows to_first .. go to to, to + to_step, ...; or NULL */
+    size_t to_step;     /* floats */
+    size_t state_stride; /* of ahead and to: v_dim */
     uint32_t to_first;
 } kern_gdn_slice_args_t;
 

@@ -189,6 +189,57 @@ START_TEST(prefill_agrees_with_doubles)
 }
 END_TEST
 
+/* A request's outputs and window do not depend on the batch around it, or on the threads. */
+START_TEST(a_batch_is_its_requests_alone)
+{
+    reference_random_t random = reference_seed("conv a_batch_is_its_requests_alone");
+    int32_t cu_rows[REQUESTS + 1];
+    bounds_of(cu_rows);
+    recurrent_t layer = recurrent_new(&shapes[_i], (uint32_t)cu_rows[REQUESTS], &random);
+    recurrent_cache_t original = recurrent_cache_new(recurrent_window_len(&layer), BLOCKS);
+    fill_inputs(&original, &random);
+    size_t len = (size_t)layer.rows * layer.channels;
+    float *together = malloc(len * sizeof *together);
+    float *alone = malloc(len * sizeof *alone);
+    expect(together != NULL && alone != NULL);
+    for (int path = -1; reference_next_path(&path);) {
+        recurrent_cache_t caches[2];
+        for (int i = 0; i < 2; i++) {
+            caches[i] = recurrent_cache_new(original.len, BLOCKS);
+            memcpy(caches[i].floats, original.floats, BLOCKS * original.stride * sizeof(float));
+        }
+        kern_conv_prefill_args_t args = {
+            .conv = recurrent_conv(&layer, 0, together),
+            .cache = recurrent_windows(&caches[0], BLOCKS),
+            .cu_rows = cu_rows,
+            .in_blocks = ins,
+            .out_blocks = outs,
+            .request_count = REQUESTS,
+        };
+        run_prefill(&args, reference_team((kern_path_t)path, 2));
+        for (uint32_t r = 0; r < REQUESTS; r++) {
+            int32_t bounds[2] = {0, lengths[r]};
+            args.conv = recurrent_conv(&layer, (uint32_t)cu_rows[r], alone);
+            args.cache = recurrent_windows(&caches[1], BLOCKS);
+            args.cu_rows = bounds;
+            args.in_blocks = &ins[r];
+            args.out_blocks = &outs[r];
+            args.request_count = 1;
+            run_prefill(&args, reference_team((kern_path_t)path, 1 + r % 4));
+        }
+        expect(memcmp(together, alone, len * sizeof *alone) == 0);
+        expect(memcmp(caches[0].floats, caches[1].floats,
+                      BLOCKS * original.stride * sizeof(float)) == 0);
+        recurrent_cache_free(&caches[0]);
+        recurrent_cache_free(&caches[1]);
+    }
+    free(together);
+    free(alone);
+    recurrent_cache_free(&original);
+    recurrent_free(&layer);
+}
+END_TEST
+
 /* Rows from `where[0]` on, `where[1]` of them, from block where[2] to block where[3]. */
 static void
 run_rows(const recurrent_t *layer, const recurrent_cache_t *cache, kern_team_t *team,
@@ -350,6 +401,7 @@ main(void)
     tcase_set_timeout(tests, 100);
     tcase_add_test(tests, programs_cover_every_row_once);
     tcase_add_loop_test(tests, prefill_agrees_with_doubles, 0, SHAPES);
+    tcase_add_loop_test(tests, a_batch_is_its_requests_alone, 0, SHAPES);
     tcase_add_loop_test(tests, however_a_prompt_is_cut_it_is_the_whole, 0, SHAPES);
     tcase_add_loop_test(tests, verify_keeps_the_window_after_every_row, 0, SHAPES);
     suite_add_tcase(suite, tests);

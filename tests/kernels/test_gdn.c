@@ -274,6 +274,63 @@ START_TEST(however_a_prompt_is_cut_it_is_the_whole)
 END_TEST
 
 enum {
+    STEPS_BATCH = 9,
+};
+
+/* One row each of requests on any blocks, in one launch and one by one on other threads. */
+START_TEST(a_step_is_its_requests_alone)
+{
+    reference_random_t random = reference_seed("a_step_is_its_requests_alone");
+    recurrent_t layer = recurrent_new(&shapes[_i], STEPS_BATCH, &random);
+    size_t width = recurrent_output_len(&layer);
+    float *together = malloc(STEPS_BATCH * width * sizeof *together);
+    float *alone = malloc(STEPS_BATCH * width * sizeof *alone);
+    expect(together != NULL && alone != NULL);
+    /* in place, moved, two from one block, fresh, padded */
+    static const int32_t from[STEPS_BATCH] = {3, 1, 2, 2, 0, -1, 4, -1, 5};
+    static const int32_t to[STEPS_BATCH] = {3, 6, 7, 8, 9, -1, 4, 0, 10};
+    for (int path = -1; reference_next_path(&path);) {
+        recurrent_cache_t caches[2];
+        caches[0] = recurrent_cache_new(recurrent_state_len(&layer), BLOCKS);
+        caches[1] = recurrent_cache_new(recurrent_state_len(&layer), BLOCKS);
+        for (int32_t block = 1; block <= 5; block++) {
+            recurrent_fill(&caches[0], block, &random);
+            memcpy(recurrent_block(&caches[1], block), recurrent_block(&caches[0], block),
+                   caches[0].len * sizeof(float));
+        }
+        kern_gdn_decode_args_t args = {
+            .gdn = recurrent_gdn(&layer, layer.input, layer.stride, 0, together),
+            .cache = recurrent_states(&caches[0], BLOCKS),
+            .in_blocks = from,
+            .out_blocks = to,
+            .bs = STEPS_BATCH,
+            .rows_per_request = 1,
+        };
+        kern_team_run(reference_team((kern_path_t)path, 2), kern_gdn_decode_host, &args);
+        for (uint32_t r = 0; r < STEPS_BATCH; r++) {
+            args.gdn = recurrent_gdn(&layer, layer.input, layer.stride, r, alone);
+            args.cache = recurrent_states(&caches[1], BLOCKS);
+            args.in_blocks = &from[r];
+            args.out_blocks = &to[r];
+            args.bs = 1;
+            kern_team_run(reference_team((kern_path_t)path, 1 + r % 4), kern_gdn_decode_host,
+                          &args);
+        }
+        expect(memcmp(together, alone, STEPS_BATCH * width * sizeof *alone) == 0);
+        for (int32_t block = 1; block <= 10; block++) {
+            expect(recurrent_same(&caches[0], block, &caches[1], block));
+        }
+        expect(recurrent_untouched(&caches[0], 0) && recurrent_untouched(&caches[1], 0));
+        recurrent_cache_free(&caches[0]);
+        recurrent_cache_free(&caches[1]);
+    }
+    free(together);
+    free(alone);
+    recurrent_free(&layer);
+}
+END_TEST
+
+enum {
     WIDTH_MAX = 5,
     BATCH = 3,
     ROWS_OF_SCRATCH = BATCH * (WIDTH_MAX + 1),
@@ -380,6 +437,7 @@ main(void)
     tcase_add_loop_test(tests, prefill_agrees_with_doubles, 0, SHAPES);
     tcase_add_loop_test(tests, a_batch_is_its_requests_alone, 0, SHAPES);
     tcase_add_loop_test(tests, however_a_prompt_is_cut_it_is_the_whole, 0, SHAPES);
+    tcase_add_loop_test(tests, a_step_is_its_requests_alone, 0, SHAPES);
     tcase_add_loop_test(tests, verify_keeps_the_state_after_every_row, 0, SHAPES);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
