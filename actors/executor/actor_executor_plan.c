@@ -253,8 +253,9 @@ check_columns(check_t *check, uint32_t g, const span_t *span)
                    ? (span->write_begin + 1 - group->window) / group->granularity
                    : 0;
     } else if (group->kind == ACTOR_EXECUTOR_GROUP_STATE) {
-        /* A state column holds the state after its last token: an extend reads the state before
-         * it and leaves one at its end; what lies between may be a hole. */
+        /* The state after n tokens lies in column (n - 1) / granularity: an extend reads the state
+         * before it and leaves one at its end, a decode may end in each of its columns; what lies
+         * between may be a hole. */
         uint32_t before = span->write_begin > 0 ? (span->write_begin - 1) / group->granularity : 0;
         if (span->write_begin > 0 &&
             actor_executor_tables_missing(self->tables, span->slot, g, before, before + 1) !=
@@ -299,6 +300,32 @@ check_row_slot(check_t *check, uint32_t slot)
     return true;
 }
 
+/* A state is there only where a row ended; others find it only after whole pages. */
+static bool
+check_chunk(check_t *check, uint32_t slot, uint32_t begin, uint32_t end)
+{
+    const actor_executor_core_t *self = check->core;
+    const executor_slot_t *s = &self->slots[slot];
+    uint32_t page = self->info.prefix_granularity;
+    for (uint32_t g = 0; g < self->group_count; g++) {
+        if (self->groups[g].kind != ACTOR_EXECUTOR_GROUP_STATE) {
+            continue;
+        }
+        if (begin % page != 0 && begin != s->computed) {
+            return refuse(check, PROTO_RULE_TOKEN_RANGE, slot,
+                          "group %u: no state after %u tokens, the last row ended at %u, pages "
+                          "have %u",
+                          g, begin, s->computed, page);
+        }
+        if (end % page != 0 && end != s->known) {
+            return refuse(check, PROTO_RULE_TOKEN_RANGE, slot,
+                          "group %u: an extend ends at %u of %u, not on a page of %u", g, end,
+                          s->known, page);
+        }
+    }
+    return true;
+}
+
 static bool
 check_extend(check_t *check, uint32_t row)
 {
@@ -325,6 +352,9 @@ check_extend(check_t *check, uint32_t row)
     if (samples && end != s->known) {
         return refuse(check, PROTO_RULE_TOKEN_RANGE, slot, "samples after token %u of %u", end,
                       s->known);
+    }
+    if (!check_chunk(check, slot, begin, end)) {
+        return false;
     }
     if (samples && end + 1 > s->length_max) {
         return refuse(check, PROTO_RULE_LENGTH_LIMIT, slot, "length %u, limit %u", end + 1,

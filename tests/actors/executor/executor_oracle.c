@@ -164,6 +164,8 @@ judge_rows(const oracle_t *self, const proto_plan_t *plan)
             bool samples = plan->extend_samples.data[i] != 0;
             if (s->pending > 0 || end == begin || end > s->known ||
                 (samples && (end != s->known || end >= s->length_max)) ||
+                (begin % FIXTURE_PAGE != 0 && begin != s->computed) ||
+                (end % FIXTURE_PAGE != 0 && end != s->known) ||
                 !row_is_covered(self, slot, (uint32_t)begin, (uint32_t)end, true)) {
                 return false;
             }
@@ -192,12 +194,14 @@ oracle_judge(const oracle_t *self, const proto_plan_t *plan, oracle_t *after)
         oracle_slot_t *s = &after->slots[plan->extend_slots.data[i]];
         s->is_decodable = plan->extend_samples.data[i] != 0;
         s->pending = s->is_decodable ? 1 : 0;
+        s->computed = plan->extend_begins.data[i] + plan->extend_lengths.data[i];
         step->slots[step->row_count] = plan->extend_slots.data[i];
         step->requests[step->row_count] = s->request;
         step->samples[step->row_count++] = s->is_decodable;
     }
     for (uint32_t i = 0; i < plan->decode_slots.count; i++) {
         oracle_slot_t *s = &after->slots[plan->decode_slots.data[i]];
+        s->computed = s->known + s->pending;
         s->pending++;
         step->slots[step->row_count] = plan->decode_slots.data[i];
         step->requests[step->row_count] = s->request;

@@ -17,6 +17,7 @@ typedef struct {
     uint64_t request; /* 0 = empty */
     uint32_t known;
     uint32_t pending;
+    uint32_t computed; /* tokens in the cache when all rows in flight have ended */
     uint32_t length_max;
     bool is_decodable;
     int32_t tokens[FIXTURE_LEN_MAX];

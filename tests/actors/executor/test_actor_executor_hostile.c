@@ -92,6 +92,15 @@ add_row(oracle_t *state, uint32_t slot, uint32_t *budget)
     if (below(4) == 0 || count > *budget) {
         count = 1 + below(count < *budget ? count : *budget);
     }
+    if (below(8) != 0) { /* states are on pages, or where the last row ended */
+        begin = begin / FIXTURE_PAGE * FIXTURE_PAGE;
+        uint32_t end = begin + count < s->known ? begin + count : s->known;
+        end = end < s->known ? end / FIXTURE_PAGE * FIXTURE_PAGE : end;
+        if (end <= begin || end - begin > *budget) {
+            return;
+        }
+        count = end - begin;
+    }
     cover(state, slot, begin + count);
     plan_extend(&plan, slot, begin, count, begin + count == s->known && below(8) != 0);
     *budget -= count;

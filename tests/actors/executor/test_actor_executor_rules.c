@@ -312,6 +312,76 @@ START_TEST(a_state_group_needs_the_state_before_and_a_place_after)
 }
 END_TEST
 
+/* A chunk begins where a state is, and leaves one where others can find it. */
+START_TEST(a_state_is_on_a_page_or_where_the_last_row_ended)
+{
+    fixture_start(&fixture, 3, 0);
+    fixture_admit(&fixture, 1, 11, 15, 20);
+    static const struct {
+        uint32_t begin;
+        uint32_t length;
+        bool good;
+    } chunks[] = {{0, 6, false}, {0, 8, true}, {8, 3, false},  {9, 6, false},
+                  {7, 8, false}, {4, 8, true}, {13, 2, false}, {12, 3, true}};
+    static const uint8_t counts[1] = {0};
+    bool full = true;
+    for (uint64_t step = 1; step <= sizeof chunks / sizeof chunks[0]; step++) {
+        bool good = chunks[step - 1].good;
+        uint32_t begin = chunks[step - 1].begin;
+        uint32_t length = chunks[step - 1].length;
+        plan_begin(&plan, step, full ? 0 : step - 1);
+        if (full) {
+            plan_patch(&plan, 1, 0, 0, 4, 1);
+            plan_patch(&plan, 1, 1, 0, 4, 11);
+            plan_patch(&plan, 1, 2, 0, 2, 15);
+        }
+        plan_extend(&plan, 1, begin, length, false);
+        full = !good;
+        if (good) {
+            plan_accept(&plan, &fixture);
+            fixture_done(&fixture, step, 1, counts, NULL, NULL);
+        } else {
+            plan_refuse(&plan, &fixture, PROTO_RULE_TOKEN_RANGE, 1);
+        }
+    }
+}
+END_TEST
+
+/* The state that is read may be somebody else's too, until the row would write over it. */
+START_TEST(a_state_that_others_read_is_not_written)
+{
+    fixture_start(&fixture, 3, 0);
+    for (uint32_t slot = 1; slot <= 2; slot++) {
+        fixture_admit(&fixture, slot, 10 + slot, 13, 20);
+    }
+    static const uint8_t counts[2] = {0, 0};
+    plan_begin(&plan, 1, 0);
+    plan_patch(&plan, 1, 0, 0, 4, 1);
+    plan_patch(&plan, 1, 1, 0, 4, 11);
+    plan_patch(&plan, 1, 2, 0, 2, 15);
+    plan_extend(&plan, 1, 0, 8, false);
+    plan_accept(&plan, &fixture);
+    fixture_done(&fixture, 1, 1, counts, NULL, NULL);
+    /* Slot 2 begins behind the same 8 tokens: block 15 is read by both. */
+    plan_begin(&plan, 2, 1);
+    plan_patch(&plan, 2, 0, 0, 2, 1);
+    plan_patch(&plan, 2, 0, 2, 2, 21);
+    plan_patch(&plan, 2, 1, 0, 2, 11);
+    plan_patch(&plan, 2, 1, 2, 2, 51);
+    plan_patch(&plan, 2, 2, 0, 1, 15);
+    plan_patch(&plan, 2, 2, 1, 1, 31);
+    plan_extend(&plan, 2, 8, 4, false);
+    plan_accept(&plan, &fixture);
+    fixture_done(&fixture, 2, 1, counts, NULL, NULL);
+    /* Now it begins behind 4 tokens, in the column that it would leave its state in. */
+    plan_begin(&plan, 3, 2);
+    plan_patch(&plan, 2, 0, 1, 1, 25);
+    plan_patch(&plan, 2, 1, 1, 1, 61);
+    plan_extend(&plan, 2, 4, 4, false);
+    plan_refuse(&plan, &fixture, PROTO_RULE_WRITE_SHARED, 2);
+}
+END_TEST
+
 START_TEST(what_is_written_belongs_to_one_row)
 {
     start_one(1, 0);
@@ -604,6 +674,8 @@ rules_suite(void)
         the_next_column_is_missed_exactly_when_it_is_needed,
         a_sliding_group_needs_only_its_window,
         a_state_group_needs_the_state_before_and_a_place_after,
+        a_state_is_on_a_page_or_where_the_last_row_ended,
+        a_state_that_others_read_is_not_written,
         what_is_written_belongs_to_one_row,
         a_parent_is_written_by_one_group,
         extends_stay_within_the_tokens,
