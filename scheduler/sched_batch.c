@@ -30,6 +30,10 @@ add_decodes(sched_core_t *self, uint32_t tokens_max)
         uint32_t slot = list->items[at];
         at = at + 1 < list->count ? at + 1 : 0;
         sched_slot_t *row = &self->slots[slot];
+        if (width > 1 && row->generated + row->samples_in_flight >= row->generation_max) {
+            self->leaving[leaving_count++] = slot; /* a wide row gave more than one token */
+            continue;
+        }
         if (row->planned + width > row->covered) {
             uint32_t needed = row->planned + width;
             uint32_t most = self->spans[slot].cover_max;

@@ -465,7 +465,7 @@ core_check(const void *core)
             continue;
         }
         require(s->known >= s->prompt_length);
-        require(s->known + s->pending <= s->length_max);
+        require(executor_slot_is_bounded(self, s));
         require(s->length_max <= self->info.model_len_max);
         require(s->done <= s->known);
         require(s->pending == 0 || self->flight_count > 0);

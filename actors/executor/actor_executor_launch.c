@@ -51,16 +51,14 @@ commit_decodes(actor_executor_core_t *self, const proto_plan_t *plan, executor_f
     for (uint32_t i = 0; i < plan->decode_slots.count; i++) {
         uint32_t slot = plan->decode_slots.data[i];
         executor_slot_t *s = &self->slots[slot];
-        uint32_t room = s->length_max - s->known - s->pending;
-        uint32_t adds = plan->width < room ? plan->width : room;
         s->computed = s->known + s->pending - 1 + plan->width;
-        s->pending += adds;
+        s->pending += plan->width;
         actor_executor_slot_touch(self, slot);
         flight->rows[flight->row_count++] = (executor_row_t){.slot = slot,
                                                              .generation = s->generation,
                                                              .end = 0,
                                                              .token_max = plan->width,
-                                                             .pending = adds};
+                                                             .pending = plan->width};
     }
 }
 

@@ -382,15 +382,20 @@ check_decode(check_t *check, uint32_t row)
     if (!s->is_decodable) {
         return refuse(check, PROTO_RULE_TOKEN_RANGE, slot, "decode before the prompt is complete");
     }
-    uint32_t length = s->known + s->pending;
-    if (length + 1 > s->length_max) {
-        return refuse(check, PROTO_RULE_LENGTH_LIMIT, slot, "length %u, limit %u", length + 1,
+    /* Each row in flight adds a token at least, and as many as it is wide at most. */
+    uint32_t least = s->known + executor_pending_rows(self, s);
+    uint32_t most = s->known + s->pending - 1 + width;
+    /* The scheduler has not seen what the last wide rows gave when it plans the next one. */
+    uint32_t unseen = self->info.overlap_depth_max > self->flight_count
+                          ? self->info.overlap_depth_max - self->flight_count
+                          : 0;
+    if (least + 1 > s->length_max + unseen * (width - 1)) {
+        return refuse(check, PROTO_RULE_LENGTH_LIMIT, slot, "length %u, limit %u", least + 1,
                       s->length_max);
     }
-    /* With width 1 each step in flight adds one token; wider rows may add fewer than planned. */
     span_t span = {.slot = slot,
-                   .write_begin = width == 1 ? length - 1 : s->known - 1,
-                   .write_end = length - 1 + width,
+                   .write_begin = least - 1,
+                   .write_end = most < s->length_max + width - 1 ? most : s->length_max + width - 1,
                    .is_extend = false};
     for (uint32_t g = 0; g < self->group_count; g++) {
         if (!check_columns(check, g, &span)) {

@@ -153,7 +153,7 @@ load_row(actor_executor_core_t *self, proto_unpack_t *in, executor_row_t *row)
         return (int32_t)(s->generation - row->generation) > 0;
     }
     s->pending += row->pending;
-    return row->end <= s->known && s->pending <= s->length_max - s->known;
+    return row->end <= s->known && executor_slot_is_bounded(self, s);
 }
 
 static void

@@ -32,7 +32,7 @@ typedef struct {
     uint32_t prompt_length; /* tokens at ADMIT */
     uint32_t length_max;    /* prompt + generated tokens at most */
     uint32_t known;         /* tokens in the store */
-    uint32_t pending;       /* upper: tokens that steps in flight will add */
+    uint32_t pending;       /* upper: tokens that steps in flight will add, beyond length_max too */
     uint32_t computed;      /* upper: tokens whose cache entries planned steps have written */
     uint32_t done;          /* the same for ended steps */
     uint32_t chain_pages;   /* pages that `chain` covers */
@@ -171,6 +171,23 @@ static inline uint8_t *
 executor_sampling(const actor_executor_core_t *self, uint32_t slot)
 {
     return self->sampling + (size_t)slot * SAMPLING_SIZE_MAX;
+}
+
+/* Rows in flight that sample: each adds a token at least.  All but one are decoding rows. */
+static inline uint32_t
+executor_pending_rows(const actor_executor_core_t *self, const executor_slot_t *slot)
+{
+    return (slot->pending + self->info.decode_width - 1) / self->info.decode_width;
+}
+
+/* True if the figures of a request agree: each row in flight has a token to add, but for one that a
+ * wide row before it left nothing. */
+static inline bool
+executor_slot_is_bounded(const actor_executor_core_t *self, const executor_slot_t *slot)
+{
+    uint32_t width = self->info.decode_width;
+    return slot->known <= slot->length_max && slot->pending <= FLIGHTS_MAX * width &&
+           (width > 1 || slot->pending <= slot->length_max - slot->known);
 }
 
 /* Refreshes a slot's part of the digest; after each change of its fields. */

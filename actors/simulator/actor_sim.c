@@ -13,6 +13,7 @@ enum {
     STEP_COUNT_DEFAULT = 2000,
     CHECK_INTERVAL_DEFAULT = 4,
     FAULTS_SHARE_PERCENT = 75, /* of the steps; then all is healed */
+    STREAM_STATES = 5,         /* of the random numbers, beside those of the world */
 };
 
 #define FAULTS_NS_MAX (600000 * ACTOR_SIM_MS) /* of virtual time */
@@ -99,6 +100,38 @@ choose_model(actor_sim_random_t *random, bool small_pool, actor_sim_model_t *mod
     for (uint32_t i = 0; i < PROTO_HASH_SIZE_BYTES; i++) {
         model->page_hash_key[i] = (uint8_t)actor_sim_random_between(random, 0, 255);
     }
+}
+
+/* Some executors have a state group, some of these a sliding one too, and most of them wide rows.
+ * Drawn apart, so that the others stay what their seeds say. */
+static void
+add_states(actor_sim_random_t *random, bool small_pool, actor_sim_config_t *config)
+{
+    actor_sim_model_t *model = &config->model;
+    if (!actor_sim_random_chance(random, 400)) {
+        return;
+    }
+    uint32_t g = model->group_count++;
+    if (g == 1 && actor_sim_random_chance(random, 700)) {
+        model->kinds[1] = 1;
+        model->granularities[1] = model->page_tokens >> actor_sim_random_between(random, 0, 2);
+        model->windows[1] = actor_sim_random_between(random, 2, 20);
+        model->packings[1] = actor_sim_random_between(random, 1, 3);
+        model->parent_count += model->model_len_max / model->granularities[1];
+        g = model->group_count++;
+    }
+    model->kinds[g] = 2;
+    model->windows[g] = 0;
+    model->granularities[g] = model->page_tokens >> actor_sim_random_between(random, 0, 2);
+    model->packings[g] = actor_sim_random_between(random, 1, 3);
+    model->width = actor_sim_random_chance(random, 500) ? ACTOR_SIM_WIDTH_MAX
+                                                        : actor_sim_random_between(random, 1, 3);
+    if (model->step_tokens_max < model->page_tokens) {
+        model->step_tokens_max = model->page_tokens;
+    }
+    uint32_t reach = 2 * model->width + model->granularities[g] - 1;
+    uint32_t states = 4 + reach / model->granularities[g];
+    model->parent_count += states * (small_pool ? 1 : model->slot_count) + 3 * model->width;
 }
 
 static void
@@ -263,11 +296,17 @@ actor_sim_run(actor_sim_t *self, uint64_t seed, actor_sim_result_t *out)
     actor_sim_faults_choose(self);
     uint32_t faults = self->result.faults;
     choose_config(&random, faults, &config);
+    actor_sim_random_init(&random, seed, STREAM_STATES);
+    add_states(&random, (faults & ACTOR_SIM_POOL) != 0, &config);
     actor_sim_world_begin(self, seed, &config);
     actor_sim_faults_choose(self);
 
     run_caught(self);
     self->result.virtual_ns = self->now_ns;
+    self->result.group_count = config.model.group_count;
+    self->result.width = config.model.width > 0 ? config.model.width : 1;
+    self->result.overlap = config.scheduler.no_overlap ? 0 : config.model.overlap;
+    self->result.has_states = config.model.kinds[config.model.group_count - 1] == 2;
     actor_sim_count(self);
     *out = self->result;
 }

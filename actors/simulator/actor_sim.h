@@ -91,6 +91,10 @@ typedef struct {
     uint64_t fault_count;          /* single faults that struck */
     uint64_t record_failure_count; /* records that the full disk refused */
     uint64_t resumed_count;        /* complete although an actor behind the gateway was replaced */
+    uint32_t group_count;          /* of the executor's cache */
+    uint32_t width;                /* of its decode rows */
+    uint32_t overlap;              /* plans behind the running one */
+    bool has_states;               /* its last group holds states */
 } actor_sim_result_t;
 
 /* STATUS_ERR_NO_MEMORY or STATUS_ERR_IO (log_directory).  The caller owns *out_p. */

@@ -301,6 +301,25 @@ to_device(actor_sim_t *self, uint32_t index, const actor_emission_t *emission)
     }
 }
 
+/* What faults do to plans breaks these rules, or the order of plans; any other was broken by the
+ * scheduler itself. */
+static void
+judge_refusal(actor_sim_t *self, const actor_emission_t *emission)
+{
+    proto_body_t body;
+    proto_status_t status =
+        proto_body_decode(emission->kind, emission->body, emission->blob, &body, NULL);
+    require(status == STATUS_OK);
+    const proto_plan_refused_t *refused = &body.plan_refused;
+    bool is_fault = refused->rule == PROTO_RULE_STALE || refused->rule == PROTO_RULE_SLOT_EMPTY ||
+                    refused->rule == PROTO_RULE_BUDGET || refused->rule == PROTO_RULE_WIDTH ||
+                    refused->rule == PROTO_RULE_SLOT_RANGE;
+    if (!is_fault) {
+        actor_sim_fail(self, "plans break no rule", "rule %u, slot %u: %.*s", refused->rule,
+                       refused->slot, (int)refused->detail.size_bytes, refused->detail.data);
+    }
+}
+
 static void
 pass_on(actor_sim_t *self, uint32_t index)
 {
@@ -318,6 +337,9 @@ pass_on(actor_sim_t *self, uint32_t index)
         uint64_t what = emission->kind ^ (uint64_t)emission->to.index << 32;
         what = actor_sim_mix(what ^ emission->request) ^ emission->body.size_bytes;
         self->result.digest = actor_sim_mix(self->result.digest ^ what);
+        if (emission->kind == PROTO_KIND_PLAN_REFUSED) {
+            judge_refusal(self, emission);
+        }
         if (emission->to.index != ACTOR_PEER_LOCAL) {
             if (emission->kind == PROTO_KIND_SUBMIT) {
                 actor_sim_on_submit(self, index, emission->request);

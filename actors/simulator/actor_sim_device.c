@@ -3,10 +3,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "actor_sim_model.h"
 #include "proto_require.h"
 
-static const uint64_t CHAIN_START = 0x6f6e6570617468u;
 static const uint64_t SPOILED = 0xbadbadbadbadbadu; /* a cell that holds NaN */
+static const uint64_t REJECTED = 0x5e1ec7ed5e1ec7u; /* what a rejected draft leaves */
 
 typedef struct {
     uint32_t length; /* tokens behind the next decode, its input included */
@@ -20,7 +21,7 @@ typedef struct {
     uint8_t counts[ACTOR_SIM_SLOT_COUNT_MAX];
     uint8_t flags[ACTOR_SIM_SLOT_COUNT_MAX];
     uint8_t widths[ACTOR_SIM_SLOT_COUNT_MAX];
-    int32_t tokens[ACTOR_SIM_SLOT_COUNT_MAX];
+    int32_t tokens[ACTOR_SIM_SLOT_COUNT_MAX * ACTOR_SIM_WIDTH_MAX];
 } step_t;
 
 struct actor_sim_device {
@@ -36,93 +37,6 @@ struct actor_sim_device {
     uint64_t *cells;  /* [parent_count][parent_cells] */
 };
 
-void
-actor_sim_model_info(const actor_sim_model_t *self, proto_executor_info_t *out)
-{
-    *out = (proto_executor_info_t){
-        .model_name = proto_text("simulated"),
-        .fingerprint = proto_text("model=simulated"),
-        .vocab_size = self->vocab_size,
-        .model_len_max = self->model_len_max,
-        .slot_count = self->slot_count,
-        .step_tokens_max = self->step_tokens_max,
-        .decode_width = 1,
-        .overlap_depth_max = self->overlap,
-        .prefix_granularity = self->page_tokens,
-        .parent_count = self->parent_count,
-        .group_kinds = {self->kinds, self->group_count},
-        .group_granularities = {self->granularities, self->group_count},
-        .group_windows = {self->windows, self->group_count},
-        .group_packings = {self->packings, self->group_count},
-        .page_hash_key = {self->page_hash_key, PROTO_HASH_SIZE_BYTES},
-    };
-}
-
-/* ---- the pure function ----------------------------------------------------------------------- */
-
-static uint64_t
-chain_next(uint64_t before, int32_t token)
-{
-    uint64_t value = (before ^ (uint32_t)token) * 0x9e3779b97f4a7c15u;
-    return value ^ (value >> 29);
-}
-
-/* What a layer of group `g` keeps of a position. */
-static uint64_t
-cell_of(uint64_t chain, uint32_t g)
-{
-    return chain + g * 0xd1b54a32d192ed03u;
-}
-
-/* What a read cell adds to a layer's output. */
-static uint64_t
-weight(uint64_t cell, uint32_t position)
-{
-    uint64_t value = (cell ^ ((uint64_t)position << 40)) * 0x94d049bb133111ebu;
-    return value ^ (value >> 31);
-}
-
-static int32_t
-token_of(const uint64_t *sums, const actor_sim_model_t *model)
-{
-    uint64_t hash = 0;
-    for (uint32_t g = 0; g < model->group_count; g++) {
-        hash = actor_sim_mix(hash + sums[g]);
-    }
-    return (int32_t)((hash >> 20) % model->vocab_size);
-}
-
-static uint32_t
-first_read(const actor_sim_model_t *model, uint32_t g, uint32_t position)
-{
-    bool slides = model->kinds[g] == 1 && position + 1 > model->windows[g];
-    return slides ? position + 1 - model->windows[g] : 0;
-}
-
-void
-actor_sim_sequence_append(actor_sim_sequence_t *self, const actor_sim_model_t *model, int32_t token)
-{
-    require(self->length < ACTOR_SIM_LEN_MAX);
-    uint32_t at = self->length++;
-    self->chain[at] = chain_next(at > 0 ? self->chain[at - 1] : CHAIN_START, token);
-    for (uint32_t g = 0; g < model->group_count; g++) {
-        if (at == 0) {
-            self->sums[g] = 0;
-        }
-        self->sums[g] += weight(cell_of(self->chain[at], g), at);
-        uint32_t first = first_read(model, g, at);
-        if (first > 0) { /* one position has slid out */
-            self->sums[g] -= weight(cell_of(self->chain[first - 1], g), first - 1);
-        }
-    }
-}
-
-int32_t
-actor_sim_sequence_next(const actor_sim_sequence_t *self, const actor_sim_model_t *model)
-{
-    return token_of(self->sums, model);
-}
-
 /* ---- the device ------------------------------------------------------------------------------ */
 
 proto_status_t
@@ -130,13 +44,17 @@ actor_sim_device_new(const actor_sim_model_t *model, actor_sim_device_t **out_p)
 {
     require(model->slot_count <= ACTOR_SIM_SLOT_COUNT_MAX);
     require(model->group_count >= 1 && model->group_count <= ACTOR_SIM_GROUP_COUNT_MAX);
+    require(model->kinds[0] == ACTOR_SIM_FULL && model->width <= ACTOR_SIM_WIDTH_MAX);
     actor_sim_device_t *self = calloc(1, sizeof *self);
     if (self == NULL) {
         return STATUS_ERR_NO_MEMORY;
     }
     self->model = *model;
     for (uint32_t g = 0; g < model->group_count; g++) {
-        uint32_t columns = model->model_len_max / model->granularities[g] + 2;
+        /* Rows in flight of a request that has ended may reach beyond the longest one: what the
+         * tables do not have is block 0, which nobody reads. */
+        uint32_t positions = model->model_len_max + 3 * ACTOR_SIM_WIDTH_MAX;
+        uint32_t columns = positions / model->granularities[g] + 2;
         uint32_t cells = model->granularities[g] * model->packings[g];
         self->column_count = columns > self->column_count ? columns : self->column_count;
         self->parent_cells = cells > self->parent_cells ? cells : self->parent_cells;
@@ -232,46 +150,95 @@ patch_tables(actor_sim_device_t *self, const proto_step_launch_t *launch)
     }
 }
 
-/* Computes one position: reads the one before, writes its own. */
+/* ---- states ---------------------------------------------------------------------------------- */
+
+/* The states that a row of this slot goes on from; those of other groups are not used. */
 static void
-write_position(actor_sim_device_t *self, uint32_t slot, uint32_t position, int32_t token)
+read_states(actor_sim_device_t *self, uint32_t slot, uint32_t begin, uint64_t *states)
 {
-    uint64_t before = position > 0 ? *cell_at(self, slot, 0, position - 1) : CHAIN_START;
-    uint64_t chain = chain_next(before, token);
     for (uint32_t g = 0; g < self->model.group_count; g++) {
-        *cell_at(self, slot, g, position) = cell_of(chain, g);
+        states[g] = actor_sim_state_start(g);
+        if (self->model.kinds[g] == ACTOR_SIM_STATE && begin > 0) {
+            uint32_t column = (begin - 1) / self->model.granularities[g];
+            states[g] = *block_cells(self, g, table_of(self, slot, g)[column]);
+        }
+    }
+}
+
+/* Leaves the states after `end` tokens; of a decoding row, garbage in the columns up to the one of
+ * its last draft. */
+static void
+write_states(actor_sim_device_t *self, uint32_t slot, uint32_t end, uint32_t draft_end,
+             const uint64_t *states)
+{
+    for (uint32_t g = 0; g < self->model.group_count; g++) {
+        if (self->model.kinds[g] != ACTOR_SIM_STATE) {
+            continue;
+        }
+        uint32_t granularity = self->model.granularities[g];
+        uint32_t column = (end - 1) / granularity;
+        for (uint32_t c = column; c <= (draft_end - 1) / granularity; c++) {
+            uint64_t *cells = block_cells(self, g, table_of(self, slot, g)[c]);
+            cells[0] = c == column ? states[g] : REJECTED;
+            for (uint32_t i = 1; i < granularity; i++) {
+                cells[i] = SPOILED; /* as keys and values it would be no number */
+            }
+            self->has_spoiled = true;
+        }
+    }
+}
+
+/* ---- rows ------------------------------------------------------------------------------------ */
+
+/* Computes one position: reads the one before, writes its own; the states go on. */
+static void
+write_position(actor_sim_device_t *self, uint32_t slot, uint32_t position, int32_t token,
+               uint64_t *states)
+{
+    uint64_t before = position > 0 ? *cell_at(self, slot, 0, position - 1) : ACTOR_SIM_CHAIN_START;
+    uint64_t chain = actor_sim_chain_next(before, token);
+    for (uint32_t g = 0; g < self->model.group_count; g++) {
+        if (self->model.kinds[g] == ACTOR_SIM_STATE) {
+            states[g] = actor_sim_state_next(states[g], token);
+        } else {
+            *cell_at(self, slot, g, position) = actor_sim_cell(chain, g);
+        }
     }
 }
 
 /* The token that follows position `last`, from everything that its layers read. */
 static int32_t
-sample(actor_sim_device_t *self, uint32_t slot, uint32_t last)
+sample(actor_sim_device_t *self, uint32_t slot, uint32_t last, const uint64_t *states)
 {
     uint64_t sums[ACTOR_SIM_GROUP_COUNT_MAX] = {0};
     for (uint32_t g = 0; g < self->model.group_count; g++) {
+        if (self->model.kinds[g] == ACTOR_SIM_STATE) {
+            sums[g] = states[g];
+            continue;
+        }
         uint32_t granularity = self->model.granularities[g];
-        uint32_t first = first_read(&self->model, g, last);
+        uint32_t first = actor_sim_first_read(&self->model, g, last);
         uint32_t end = (last / granularity + 1) * granularity;
         for (uint32_t position = first / granularity * granularity; position < end; position++) {
             uint64_t cell = *cell_at(self, slot, g, position);
             if (position >= first && position <= last) {
-                sums[g] += weight(cell, position);
+                sums[g] += actor_sim_weight(cell, position);
             } else if (cell == SPOILED && self->model.reads_whole_blocks) {
                 sums[g] += cell;
             }
         }
     }
-    return token_of(sums, &self->model);
+    return actor_sim_token(sums, &self->model);
 }
 
-/* A row's output. */
+/* A token of a row's output. */
 static void
 give(actor_sim_device_t *self, step_t *step, uint32_t row, uint32_t slot_index, int32_t token)
 {
     slot_t *slot = &self->slots[slot_index];
     slot->input = token;
     step->tokens[step->done.tokens.count++] = token;
-    step->counts[row] = 1;
+    step->counts[row]++;
     for (uint32_t i = 0; i < slot->stop_id_count; i++) {
         if (slot->stop_ids[i] == token) {
             step->flags[row] |= PROTO_ROW_STOP_TOKEN;
@@ -279,15 +246,18 @@ give(actor_sim_device_t *self, step_t *step, uint32_t row, uint32_t slot_index, 
     }
 }
 
-/* A forward that went wrong: what it wrote last is garbage, and it says so. */
+/* A forward that went wrong: what it computed last is garbage. */
 static void
-spoil(actor_sim_device_t *self, step_t *step, uint32_t row, uint32_t slot, uint32_t position)
+spoil(actor_sim_device_t *self, uint32_t slot, uint32_t position, uint64_t *states)
 {
     for (uint32_t g = 0; g < self->model.group_count; g++) {
-        *cell_at(self, slot, g, position) = SPOILED;
+        if (self->model.kinds[g] == ACTOR_SIM_STATE) {
+            states[g] = SPOILED;
+        } else {
+            *cell_at(self, slot, g, position) = SPOILED;
+        }
     }
     self->has_spoiled = true;
-    step->flags[row] |= PROTO_ROW_NAN;
 }
 
 static void
@@ -299,18 +269,58 @@ run_extends(actor_sim_device_t *self, step_t *step, const proto_step_launch_t *l
         uint32_t slot = launch->extend_slots.data[row];
         uint32_t begin = launch->extend_begins.data[row];
         uint32_t end = begin + launch->extend_lengths.data[row];
+        uint64_t states[ACTOR_SIM_GROUP_COUNT_MAX];
+        read_states(self, slot, begin, states);
         for (uint32_t position = begin; position < end; position++) {
-            write_position(self, slot, position, *tokens++);
+            write_position(self, slot, position, *tokens++, states);
         }
-        bool is_nan = nan_permille > 0 && actor_sim_random_chance(random, nan_permille);
-        if (is_nan) {
-            spoil(self, step, row, slot, end - 1);
+        if (nan_permille > 0 && actor_sim_random_chance(random, nan_permille)) {
+            spoil(self, slot, end - 1, states);
+            step->flags[row] |= PROTO_ROW_NAN;
         }
+        write_states(self, slot, end, end, states);
         if (launch->extend_samples.data[row] != 0) {
             self->slots[slot].length = end + 1;
-            give(self, step, row, slot, sample(self, slot, end - 1));
+            give(self, step, row, slot, sample(self, slot, end - 1, states));
         }
     }
+}
+
+/* What drafts that were not accepted leave at positions [begin, end). */
+static void
+reject(actor_sim_device_t *self, uint32_t slot, uint32_t begin, uint32_t end)
+{
+    for (uint32_t g = 0; g < self->model.group_count; g++) {
+        for (uint32_t p = begin; self->model.kinds[g] != ACTOR_SIM_STATE && p < end; p++) {
+            *cell_at(self, slot, g, p) = REJECTED;
+        }
+    }
+}
+
+static void
+run_decode(actor_sim_device_t *self, step_t *step, uint32_t row, uint32_t slot_index, bool is_nan)
+{
+    slot_t *slot = &self->slots[slot_index];
+    uint32_t begin = slot->length - 1;
+    uint32_t end = begin + actor_sim_width(&self->model);
+    uint64_t states[ACTOR_SIM_GROUP_COUNT_MAX];
+    read_states(self, slot_index, begin, states);
+    write_position(self, slot_index, begin, slot->input, states);
+    uint32_t kept = begin + actor_sim_accepted(*cell_at(self, slot_index, 0, begin), &self->model);
+    if (is_nan) {
+        spoil(self, slot_index, begin, states);
+        step->flags[row] |= PROTO_ROW_NAN;
+    }
+    slot->length++;
+    give(self, step, row, slot_index, sample(self, slot_index, begin, states));
+    uint32_t position = begin + 1;
+    for (; position < kept && step->flags[row] == 0; position++) {
+        write_position(self, slot_index, position, slot->input, states);
+        slot->length++;
+        give(self, step, row, slot_index, sample(self, slot_index, position, states));
+    }
+    reject(self, slot_index, position, end);
+    write_states(self, slot_index, position, end, states);
 }
 
 static void
@@ -318,15 +328,9 @@ run_decodes(actor_sim_device_t *self, step_t *step, const proto_step_launch_t *l
             uint32_t nan_permille, actor_sim_random_t *random)
 {
     for (uint32_t i = 0; i < launch->decode_slots.count; i++) {
-        uint32_t row = launch->extend_slots.count + i;
-        uint32_t slot = launch->decode_slots.data[i];
-        uint32_t position = self->slots[slot].length - 1;
-        write_position(self, slot, position, self->slots[slot].input);
-        if (nan_permille > 0 && actor_sim_random_chance(random, nan_permille)) {
-            spoil(self, step, row, slot, position);
-        }
-        self->slots[slot].length++;
-        give(self, step, row, slot, sample(self, slot, position));
+        bool is_nan = nan_permille > 0 && actor_sim_random_chance(random, nan_permille);
+        run_decode(self, step, launch->extend_slots.count + i, launch->decode_slots.data[i],
+                   is_nan);
     }
 }
 

@@ -4,6 +4,10 @@
  * position of a request writes the hash of all tokens up to it into its cell of the block that the
  * table names; a token is a hash of every cell that the model's layers would read.  So a block that
  * was given away too early, or a table that is wrong, gives a wrong token, as it would on a GPU.
+ * A state group's block holds one state, a hash that goes on from token to token: a row reads the
+ * one before it and leaves the one that it ended with, so a state of other or of fewer tokens is in
+ * every token from there on.  A decoding row gives 1 to `width` tokens, as the hash has it, and
+ * leaves garbage behind those, as rejected drafts do.
  * Groups share the memory of a parent block, as in the arena.  No clock: the world says when. */
 #ifndef ACTOR_SIM_DEVICE_H
 #define ACTOR_SIM_DEVICE_H
@@ -12,7 +16,8 @@
 #include "proto_codec.h"
 
 enum {
-    ACTOR_SIM_GROUP_COUNT_MAX = 2,
+    ACTOR_SIM_GROUP_COUNT_MAX = 3,
+    ACTOR_SIM_WIDTH_MAX = 4,
     ACTOR_SIM_LEN_MAX = 192,      /* tokens of a request */
     ACTOR_SIM_STEP_COUNT_MAX = 4, /* steps that were launched and not collected */
     ACTOR_SIM_SLOT_COUNT_MAX = 16,
@@ -28,8 +33,9 @@ typedef struct {
     uint32_t page_tokens;
     uint32_t parent_count;
     uint32_t overlap;
-    uint32_t group_count;
-    uint32_t kinds[ACTOR_SIM_GROUP_COUNT_MAX];
+    uint32_t width;                            /* of decode rows; 0 = 1 */
+    uint32_t group_count;                      /* the first is full */
+    uint32_t kinds[ACTOR_SIM_GROUP_COUNT_MAX]; /* as in EXECUTOR_INFO */
     uint32_t granularities[ACTOR_SIM_GROUP_COUNT_MAX];
     uint32_t windows[ACTOR_SIM_GROUP_COUNT_MAX];
     uint32_t packings[ACTOR_SIM_GROUP_COUNT_MAX];
@@ -45,13 +51,17 @@ void actor_sim_model_info(const actor_sim_model_t *self, proto_executor_info_t *
 typedef struct {
     uint32_t length;
     uint64_t chain[ACTOR_SIM_LEN_MAX];        /* hash of the first tokens */
-    uint64_t sums[ACTOR_SIM_GROUP_COUNT_MAX]; /* of what each full group reads */
+    uint64_t sums[ACTOR_SIM_GROUP_COUNT_MAX]; /* of what each group reads; the state */
 } actor_sim_sequence_t;
 
 void actor_sim_sequence_append(actor_sim_sequence_t *self, const actor_sim_model_t *model,
                                int32_t token);
 /* The token that follows. */
 int32_t actor_sim_sequence_next(const actor_sim_sequence_t *self, const actor_sim_model_t *model);
+/* Tokens that a decoding row gives whose first one is the sequence's last, if none of them stops.
+ */
+uint32_t actor_sim_sequence_accepted(const actor_sim_sequence_t *self,
+                                     const actor_sim_model_t *model);
 
 /* ---- the device ------------------------------------------------------------------------------ */
 

@@ -382,6 +382,80 @@ START_TEST(a_state_that_others_read_is_not_written)
 }
 END_TEST
 
+/* A decode of slot 1 by an executor whose rows are 4 tokens wide. */
+static void
+wide_decode(uint64_t step, uint64_t base)
+{
+    plan_begin(&plan, step, base);
+    plan.plan.width = 4;
+    if (base == 0) {
+        plan_patch(&plan, 1, 0, 0, 4, 1);
+        plan_patch(&plan, 1, 1, 0, 4, 11);
+        plan_patch(&plan, 1, 2, 0, 2, 15);
+    }
+    plan_decode(&plan, 1);
+}
+
+static void
+start_wide(void)
+{
+    fixture_open(&fixture, 3, 1);
+    fixture.info.decode_width = 4;
+    fixture_ready(&fixture);
+    fixture_peer_up(&fixture, fixture.epoch);
+    fixture_admit(&fixture, 1, 11, 6, 12);
+    plan_begin(&plan, 1, 0);
+    plan.plan.width = 4;
+    plan_patch(&plan, 1, 0, 0, 2, 1);
+    plan_patch(&plan, 1, 1, 0, 2, 11);
+    plan_patch(&plan, 1, 2, 0, 1, 15);
+    plan_extend(&plan, 1, 0, 6, true);
+    plan_accept(&plan, &fixture);
+}
+
+/* Behind the prompt, which is still being computed, it begins at token 6 and may end behind any of
+ * the tokens 6 to 9: in each group all their columns have to be there. */
+START_TEST(a_wide_row_may_end_in_each_of_its_columns)
+{
+    start_wide();
+    for (uint32_t missing = 0; missing < 4; missing++) {
+        wide_decode(2 + missing, missing == 0 ? 1 : 0);
+        if (missing == 1) {
+            plan_patch(&plan, 1, 0, 2, 1, 0);
+        } else if (missing == 2) {
+            plan_patch(&plan, 1, 2, 1, 1, 0); /* the state after 9 and 10 tokens */
+        } else if (missing == 3) {
+            plan_patch(&plan, 1, 2, 0, 1, 0); /* the state after 6 */
+        }
+        plan_refuse(&plan, &fixture, PROTO_RULE_COLUMN_MISSING, 1);
+    }
+    wide_decode(6, 0);
+    plan_accept(&plan, &fixture);
+}
+END_TEST
+
+/* What the rows in flight give is not known when the next one is planned: it may turn out to be one
+ * too many, but not by more than could be thought. */
+START_TEST(a_wide_row_is_judged_by_what_its_scheduler_knew)
+{
+    static const uint8_t counts[2] = {1, 4};
+    static const int32_t tokens[4] = {501, 502, 503, 504};
+    start_wide();
+    wide_decode(2, 0);
+    plan_accept(&plan, &fixture);
+    fixture_done(&fixture, 1, 1, &counts[0], tokens, NULL);
+    wide_decode(3, 2); /* 7 tokens are known, step 2 gives one at least */
+    plan_accept(&plan, &fixture);
+    fixture_done(&fixture, 2, 1, &counts[1], tokens, NULL);
+    wide_decode(4, 3); /* 11 are known, and step 3 in flight: nothing is left */
+    plan_refuse(&plan, &fixture, PROTO_RULE_LENGTH_LIMIT, 1);
+    fixture_done(&fixture, 3, 1, &counts[1], tokens, NULL);
+    wide_decode(5, 0); /* all 12 are known, but perhaps not to the scheduler */
+    plan_accept(&plan, &fixture);
+    fixture_done(&fixture, 5, 1, &counts[1], tokens, NULL);
+}
+END_TEST
+
 START_TEST(what_is_written_belongs_to_one_row)
 {
     start_one(1, 0);
@@ -676,6 +750,8 @@ rules_suite(void)
         a_state_group_needs_the_state_before_and_a_place_after,
         a_state_is_on_a_page_or_where_the_last_row_ended,
         a_state_that_others_read_is_not_written,
+        a_wide_row_may_end_in_each_of_its_columns,
+        a_wide_row_is_judged_by_what_its_scheduler_knew,
         what_is_written_belongs_to_one_row,
         a_parent_is_written_by_one_group,
         extends_stay_within_the_tokens,

@@ -245,6 +245,200 @@ START_TEST(a_spoiled_block_must_be_cleared_for_its_next_owner)
 }
 END_TEST
 
+/* ---- states ---------------------------------------------------------------------------------- */
+
+enum { WIDTH = 4 };
+
+/* A full, a sliding and a state group; rows of 4 tokens. */
+static void
+set_up_states(void)
+{
+    set_up();
+    actor_sim_device_destroy(&device);
+    model.group_count = 3;
+    model.kinds[2] = 2;
+    model.granularities[2] = 2;
+    model.windows[2] = 0;
+    model.packings[2] = 1;
+    model.width = WIDTH;
+    model.parent_count = 120;
+    ck_assert_int_eq(actor_sim_device_new(&model, &device), STATUS_OK);
+}
+
+/* Sets columns of a slot's state group: block base + column each. */
+static void
+set_states(uint32_t slot, uint32_t begin, uint32_t end, uint32_t base)
+{
+    static const uint8_t group = 2;
+    uint32_t blocks[32];
+    uint32_t count = end - begin;
+    for (uint32_t i = 0; i < count; i++) {
+        blocks[i] = base + begin + i;
+    }
+    proto_step_launch_t launch = {.patch_slots = {&slot, 1},
+                                  .patch_groups = {&group, 1},
+                                  .patch_columns = {&begin, 1},
+                                  .patch_counts = {&count, 1},
+                                  .patch_blocks = {blocks, count}};
+    (void)run(&launch);
+}
+
+/* The tokens of a decoding row, compared with the sequence until they differ; true if they do not.
+ */
+static bool
+decode_row(uint32_t slot, actor_sim_sequence_t *sequence)
+{
+    proto_step_launch_t launch = {.step = ++step, .width = WIDTH, .decode_slots = {&slot, 1}};
+    ck_assert(actor_sim_device_launch(device, &launch, 0, &random_state));
+    proto_step_done_t done;
+    ck_assert(actor_sim_device_collect(device, &done));
+    uint32_t count = actor_sim_sequence_accepted(sequence, &model);
+    bool same = done.token_counts.data[0] == count;
+    for (uint32_t i = 0; same && i < count; i++) {
+        same = done.tokens.data[i] == actor_sim_sequence_next(sequence, &model);
+        actor_sim_sequence_append(sequence, &model, done.tokens.data[i]);
+    }
+    return same;
+}
+
+/* Starts request 1 in slot 1 with blocks for all; its first token is in the sequence. */
+static void
+start_states(int32_t *prompt, actor_sim_sequence_t *sequence)
+{
+    make_prompt(prompt, 1);
+    start(sequence, prompt);
+    setup_slot(1, prompt, PROMPT);
+    proto_step_launch_t launch = {.step = 0};
+    patch(&launch, 1, 1);
+    (void)run(&launch);
+    set_states(1, 0, 12, 60);
+    ck_assert_int_eq(extend(1, prompt, 0, 8, false, 0), -1);
+    int32_t token = extend(1, prompt, 8, PROMPT - 8, true, 0);
+    ck_assert_int_eq(token, actor_sim_sequence_next(sequence, &model));
+    actor_sim_sequence_append(sequence, &model, token);
+}
+
+START_TEST(states_go_on_from_chunk_to_row_to_row)
+{
+    int32_t prompt[PROMPT];
+    actor_sim_sequence_t sequence;
+    start_states(prompt, &sequence);
+    while (sequence.length < 20) {
+        ck_assert(decode_row(1, &sequence));
+    }
+}
+END_TEST
+
+/* A hole where the state before the row has to be. */
+START_TEST(a_missing_state_gives_a_wrong_token)
+{
+    int32_t prompt[PROMPT];
+    actor_sim_sequence_t sequence;
+    start_states(prompt, &sequence);
+    static const uint8_t group = 2;
+    uint32_t slot = 1;
+    uint32_t column = (PROMPT - 1) / 2;
+    uint32_t one = 1;
+    uint32_t hole = 0;
+    proto_step_launch_t launch = {.patch_slots = {&slot, 1},
+                                  .patch_groups = {&group, 1},
+                                  .patch_columns = {&column, 1},
+                                  .patch_counts = {&one, 1},
+                                  .patch_blocks = {&hole, 1}};
+    (void)run(&launch);
+    ck_assert(!decode_row(1, &sequence));
+}
+END_TEST
+
+/* A state of fewer tokens, and one that another request left in its place. */
+START_TEST(another_state_gives_a_wrong_token)
+{
+    for (uint32_t stolen = 0; stolen < 2; stolen++) {
+        int32_t prompt[PROMPT];
+        actor_sim_sequence_t sequence;
+        start_states(prompt, &sequence);
+        if (stolen != 0) {
+            int32_t other[PROMPT];
+            make_prompt(other, 2);
+            setup_slot(2, other, PROMPT);
+            proto_step_launch_t launch = {.step = 0};
+            patch(&launch, 2, 20);
+            (void)run(&launch);
+            set_states(2, 0, 12, 60);
+            (void)extend(2, other, 0, PROMPT, true, 0);
+        } else {
+            set_states(1, 4, 5, 59); /* column 4 holds what column 3 did */
+        }
+        ck_assert(!decode_row(1, &sequence));
+    }
+}
+END_TEST
+
+/* A second request begins behind the first 8 tokens: their state is in column 3, and only there. */
+START_TEST(a_found_state_is_the_one_after_so_many_tokens)
+{
+    int32_t prompt[PROMPT];
+    actor_sim_sequence_t first;
+    start_states(prompt, &first);
+    for (uint32_t column = 3; column <= 4; column++) {
+        actor_sim_sequence_t sequence;
+        start(&sequence, prompt);
+        setup_slot(2, prompt, PROMPT);
+        proto_step_launch_t launch = {.step = 0};
+        patch(&launch, 2, 1);
+        (void)run(&launch);
+        set_states(2, 3, 4, column == 3 ? 60 : 61);
+        set_states(2, 4, 8, 90);
+        int32_t token = extend(2, prompt, 8, PROMPT - 8, true, 0);
+        if (column == 3) {
+            ck_assert_int_eq(token, actor_sim_sequence_next(&sequence, &model));
+        } else {
+            ck_assert_int_ne(token, actor_sim_sequence_next(&sequence, &model));
+        }
+    }
+}
+END_TEST
+
+/* A block of another group in memory where a state lay: whoever reads it whole needs it cleared. */
+START_TEST(a_state_is_no_number_to_another_group)
+{
+    int32_t prompt[PROMPT];
+    actor_sim_sequence_t sequence;
+    start_states(prompt, &sequence);
+    int32_t other[PROMPT];
+    make_prompt(other, 2);
+    for (uint32_t clears = 0; clears < 2; clears++) {
+        sequence.length = 0;
+        for (uint32_t i = 0; i < PROMPT - 1; i++) {
+            actor_sim_sequence_append(&sequence, &model, other[i]);
+        }
+        setup_slot(2, other, PROMPT - 1);
+        proto_step_launch_t launch = {.step = 0};
+        patch(&launch, 2, 62); /* blocks 62 to 67 of group 0: parents in which states lie */
+        static const uint8_t groups[6] = {0};
+        static const uint32_t blocks[6] = {62, 63, 64, 65, 66, 67};
+        launch.clear_groups = (proto_column_u8_t){groups, clears * 6};
+        launch.clear_blocks = (proto_column_u32_t){blocks, clears * 6};
+        (void)run(&launch);
+        set_states(2, 0, 12, 100);
+        int32_t token = extend(2, other, 0, PROMPT - 1, true, 0); /* the last in block 64, as one */
+        if (clears != 0) {
+            ck_assert_int_eq(token, actor_sim_sequence_next(&sequence, &model));
+        } else {
+            ck_assert_int_ne(token, actor_sim_sequence_next(&sequence, &model));
+        }
+        setup_slot(1, prompt, PROMPT);
+        launch = (proto_step_launch_t){.step = 0};
+        patch(&launch, 1, 1);
+        (void)run(&launch);
+        set_states(1, 0, 12, 60);
+        for (uint32_t end = 2; end <= PROMPT; end += 2) { /* states again, in every column */
+            (void)extend(1, prompt, end - 2, 2, false, 0);
+        }
+    }
+}
+END_TEST
+
 int
 main(void)
 {
@@ -258,6 +452,14 @@ main(void)
     tcase_add_test(tcase, a_spoiled_row_says_so_and_spoils_what_reads_it);
     tcase_add_test(tcase, a_spoiled_block_must_be_cleared_for_its_next_owner);
     suite_add_tcase(suite, tcase);
+    TCase *states = tcase_create("states");
+    tcase_add_checked_fixture(states, set_up_states, tear_down);
+    tcase_add_test(states, states_go_on_from_chunk_to_row_to_row);
+    tcase_add_test(states, a_missing_state_gives_a_wrong_token);
+    tcase_add_test(states, another_state_gives_a_wrong_token);
+    tcase_add_test(states, a_found_state_is_the_one_after_so_many_tokens);
+    tcase_add_test(states, a_state_is_no_number_to_another_group);
+    suite_add_tcase(suite, states);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
     int failed = srunner_ntests_failed(runner);

@@ -6,6 +6,11 @@
 
 enum { STEP_COUNT = 2000 };
 
+/* Seeds by how their executors are: a full, a sliding and a state group, rows of 4 tokens; without
+ * and with a plan behind the running one. */
+static uint32_t wide_counts[2];
+static uint32_t state_count;
+
 static void
 run_seeds(const actor_sim_options_t *options, uint64_t first, uint64_t count,
           actor_sim_result_t *sum)
@@ -22,6 +27,10 @@ run_seeds(const actor_sim_options_t *options, uint64_t first, uint64_t count,
         ck_assert_msg(!result.failed, "seed %llu: %s: %s (onepath sim --seed %llu --trace)",
                       (unsigned long long)seed, result.rule, result.detail,
                       (unsigned long long)seed);
+        state_count += result.has_states ? 1 : 0;
+        if (result.has_states && result.group_count == 3 && result.width == 4) {
+            wide_counts[result.overlap]++;
+        }
         sum->step_count += result.step_count;
         sum->request_count += result.request_count;
         sum->complete_count += result.complete_count;
@@ -49,6 +58,11 @@ START_TEST(every_rule_holds_whatever_goes_wrong)
     printf("%d seeds, %llu inputs, %llu requests, %llu tokens, %llu faults\n", SEED_COUNT,
            (unsigned long long)sum.step_count, (unsigned long long)sum.request_count,
            (unsigned long long)sum.token_count, (unsigned long long)sum.fault_count);
+    printf("%u with states, %u and %u of three groups and width 4 without and with overlap\n",
+           state_count, wide_counts[0], wide_counts[1]);
+    ck_assert_uint_gt(state_count, SEED_COUNT / 4);
+    ck_assert_uint_ge(wide_counts[0], SEED_COUNT / 50);
+    ck_assert_uint_ge(wide_counts[1], SEED_COUNT / 50);
     /* A run in which nothing happens would pass as well. */
     ck_assert_uint_ge(sum.step_count, (uint64_t)SEED_COUNT * STEP_COUNT);
     ck_assert_uint_gt(sum.complete_count, (uint64_t)SEED_COUNT * 10);
