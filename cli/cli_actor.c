@@ -168,6 +168,11 @@ static int
 run_executor(const session_t *session)
 {
     const cli_node_t *node = &session->node;
+    uint32_t capture_sizes[CLI_CAPTURE_SIZES_MAX];
+    uint32_t capture_size_count = 0;
+    if (cli_capture_sizes_parse(node, capture_sizes, &capture_size_count) != STATUS_OK) {
+        return CLI_EXIT_CONFIG; /* not of a node that was checked */
+    }
     const actor_executor_options_t options = {
         .name = node->name,
         .epoch = session->epoch,
@@ -188,6 +193,11 @@ run_executor(const session_t *session)
                 .thread_count = node->thread_count,
                 .enforce_eager = node->enforce_eager,
                 .capture_bs_max = node->capture_size_max,
+                .capture_sizes = capture_size_count > 0 ? capture_sizes : NULL,
+                .capture_size_count = capture_size_count,
+                .no_padding = node->no_capture_padding,
+                .disable_prefill_graph = node->disable_prefill_graph,
+                .prefill_graph_tokens_max = node->prefill_graph_tokens_max,
                 .kernel_path = node->kernels,
                 .graph_debug = node->graph_debug,
                 .int8_activations = node->int8_activations,

@@ -1,5 +1,6 @@
 #include "cli_node.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,9 +51,16 @@ const cli_option_t cli_node_options[] = {
     TEXT("device", device, "NAME", "cpu"),
     NUMBER("threads", thread_count, 0, 256, "COUNT", "compute threads (one for each core)"),
     TEXT("kernels", kernels, "PATH", "auto, avx512, avx2 or portable (auto)"),
-    FLAG("enforce-eager", enforce_eager, "capture no graphs"),
+    FLAG("enforce-eager", enforce_eager, "capture no graphs, whatever else is asked for"),
     NUMBER("max-capture-size", capture_size_max, 1, PROTO_ROWS_MAX, "ROWS",
            "largest decode batch that gets a graph (32)"),
+    TEXT("capture-sizes", capture_sizes, "ROWS,ROWS,...",
+         "decode batches that get a graph (1,2,4,8,16,24 ... the largest)"),
+    FLAG("no-capture-padding", no_capture_padding,
+         "a decode batch replays a graph of exactly its size, or none"),
+    FLAG("disable-prefill-graph", disable_prefill_graph, "steps with prompts use no graph"),
+    NUMBER("prefill-graph-max-tokens", prefill_graph_tokens_max, 1, 65536, "TOKENS",
+           "largest step with prompts that uses a graph (2048, or the largest step)"),
     NUMBER("decode-width", decode_width, 1, 16, "TOKENS",
            "tokens that a decode row computes; for developers: nobody proposes them yet (1)"),
     FLAG("graph-debug", graph_debug, "check every captured address before each replay"),
@@ -112,7 +120,6 @@ cli_node_init(cli_node_t *node)
     node->device = "cpu";
     node->kernels = "auto";
     node->cache_dtype = "auto";
-    node->capture_size_max = 32;
     node->record = "ring";
     node->log_level = "info";
     node->restart_intensity = 3;
@@ -124,8 +131,63 @@ cli_node_init(cli_node_t *node)
 }
 
 proto_status_t
+cli_capture_sizes_parse(const cli_node_t *node, uint32_t out[CLI_CAPTURE_SIZES_MAX],
+                        uint32_t *count)
+{
+    *count = 0;
+    for (const char *at = node->capture_sizes; at != NULL;) {
+        char *end = NULL;
+        errno = 0;
+        unsigned long size = *at >= '0' && *at <= '9' ? strtoul(at, &end, 10) : 0;
+        bool ascends = *count == 0 || size > out[*count - 1];
+        if (errno != 0 || size < 1 || size > node->slot_count || !ascends ||
+            *count == CLI_CAPTURE_SIZES_MAX || (*end != ',' && *end != '\0')) {
+            return STATUS_ERR_INVALID;
+        }
+        out[(*count)++] = (uint32_t)size;
+        at = *end == ',' ? end + 1 : NULL;
+    }
+    return STATUS_OK;
+}
+
+static proto_status_t
+check_graphs(const cli_node_t *node)
+{
+    uint32_t sizes[CLI_CAPTURE_SIZES_MAX];
+    uint32_t count = 0;
+    if (cli_capture_sizes_parse(node, sizes, &count) != STATUS_OK) {
+        fprintf(stderr,
+                "onepath: --capture-sizes is '%s'; it takes ascending numbers such as 1,2,4,8, up "
+                "to --max-num-seqs (%u)\n",
+                node->capture_sizes, node->slot_count);
+        return STATUS_ERR_CONFIG;
+    }
+    if (count > 0 && node->capture_size_max != 0 && sizes[count - 1] > node->capture_size_max) {
+        fprintf(stderr, "onepath: --capture-sizes is '%s'; --max-capture-size is %u\n",
+                node->capture_sizes, node->capture_size_max);
+        return STATUS_ERR_CONFIG;
+    }
+    if (node->prefill_graph_tokens_max > node->step_tokens_max) {
+        fprintf(stderr,
+                "onepath: --prefill-graph-max-tokens is %u; a step has at most "
+                "--max-num-batched-tokens (%u)\n",
+                node->prefill_graph_tokens_max, node->step_tokens_max);
+        return STATUS_ERR_CONFIG;
+    }
+    if (node->disable_prefill_graph && node->prefill_graph_tokens_max != 0) {
+        fprintf(stderr, "onepath: --disable-prefill-graph and --prefill-graph-max-tokens do not go "
+                        "together\n");
+        return STATUS_ERR_CONFIG;
+    }
+    return STATUS_OK;
+}
+
+proto_status_t
 cli_node_check(const cli_node_t *node)
 {
+    if (check_graphs(node) != STATUS_OK) {
+        return STATUS_ERR_CONFIG;
+    }
     if (strcmp(node->device, "cpu") != 0) {
         fprintf(stderr, "onepath: --device is '%s'; this build has: cpu\n", node->device);
         return STATUS_ERR_CONFIG;

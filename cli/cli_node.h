@@ -30,7 +30,11 @@ typedef struct {
     uint32_t thread_count;
     const char *kernels;
     bool enforce_eager;
-    uint32_t capture_size_max;
+    uint32_t capture_size_max; /* 0 = the executor's default */
+    const char *capture_sizes; /* "1,2,4"; NULL = the ladder */
+    bool no_capture_padding;
+    bool disable_prefill_graph;
+    uint32_t prefill_graph_tokens_max; /* 0 = the executor's default */
     bool graph_debug;
     uint32_t decode_width;
     bool int8_activations;
@@ -70,6 +74,14 @@ void cli_node_init(cli_node_t *node);
 
 /* Checks what one option alone cannot; prints what is wrong.  STATUS_ERR_CONFIG then. */
 MUST_CHECK proto_status_t cli_node_check(const cli_node_t *node);
+
+enum { CLI_CAPTURE_SIZES_MAX = 128 };
+
+/* Reads the list of --capture-sizes.  STATUS_ERR_INVALID: no list of ascending numbers from 1 to
+ * slot_count, or too long. */
+MUST_CHECK proto_status_t cli_capture_sizes_parse(const cli_node_t *node,
+                                                  uint32_t out[CLI_CAPTURE_SIZES_MAX],
+                                                  uint32_t *count);
 
 /* Says what an operator should know of these options; once for a node, by who starts it. */
 void cli_node_warn(const cli_node_t *node);

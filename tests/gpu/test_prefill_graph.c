@@ -14,7 +14,8 @@
 
 enum { VOCABULARY = 320, SLOTS = 12, STEP_TOKENS = 128, TOP = 96, LEN_MAX = 224, BLOCK = 16 };
 
-static const char *const fixtures[] = {"tiny-llama", "tiny-qwen3", "tiny-gemma3", "tiny-gpt-oss"};
+static const char *const fixtures[] = {"tiny-llama", "tiny-qwen3", "tiny-gemma3", "tiny-gpt-oss",
+                                       "tiny-deepseek"};
 enum { FIXTURE_COUNT = sizeof fixtures / sizeof *fixtures };
 static char model_path[600];
 
