@@ -336,93 +336,136 @@ enum {
     ROWS_OF_SCRATCH = BATCH * (WIDTH_MAX + 1),
 };
 
-/* Verify writes the state after every row, which replay and single steps reproduce; a verify that
- * only reads gives the same outputs; a padded request is left alone. */
+/* A verify of BATCH requests, the middle one padded. */
+typedef struct {
+    const recurrent_t *layer;
+    kern_team_t *team;
+    recurrent_cache_t cache;
+    recurrent_cache_t scratch;
+    int32_t blocks[BATCH];
+    int32_t seeds[BATCH];
+    uint32_t width;
+    float *outputs[3];
+} verify_t;
+
+static verify_t
+verify_new(const recurrent_t *layer, kern_team_t *team, uint32_t width, reference_random_t *random)
+{
+    verify_t self = {
+        .layer = layer,
+        .team = team,
+        .cache = recurrent_cache_new(recurrent_state_len(layer), BLOCKS),
+        .scratch = recurrent_cache_new(recurrent_state_len(layer), ROWS_OF_SCRATCH),
+        .blocks = {2, -1, 4},
+        .seeds = {0, -1, 2 * ((int32_t)width + 1)},
+        .width = width,
+    };
+    for (int i = 0; i < BATCH; i += 2) {
+        recurrent_fill(&self.cache, self.blocks[i], random);
+        memcpy(recurrent_block(&self.scratch, self.seeds[i]),
+               recurrent_block(&self.cache, self.blocks[i]), self.cache.len * sizeof(float));
+    }
+    for (int i = 0; i < 3; i++) {
+        self.outputs[i] = malloc(layer->rows * recurrent_output_len(layer) * sizeof(float));
+        expect(self.outputs[i] != NULL);
+    }
+    return self;
+}
+
+static void
+verify_free(verify_t *self)
+{
+    recurrent_cache_free(&self->cache);
+    recurrent_cache_free(&self->scratch);
+    for (int i = 0; i < 3; i++) {
+        free(self->outputs[i]);
+    }
+}
+
+/* Verify with a scratch and verify that only reads: the same outputs. */
+static void
+check_outputs(const verify_t *self)
+{
+    const recurrent_t *layer = self->layer;
+    kern_gdn_verify_args_t verify = {
+        .gdn = recurrent_gdn(layer, layer->input, layer->stride, 0, self->outputs[0]),
+        .scratch = recurrent_states(&self->scratch, BATCH * (self->width + 1)),
+        .seeds = self->seeds,
+        .bs = BATCH,
+        .rows_per_request = self->width,
+    };
+    kern_team_run(self->team, kern_gdn_verify_host, &verify);
+    kern_gdn_decode_args_t decode = {
+        .gdn = recurrent_gdn(layer, layer->input, layer->stride, 0, self->outputs[1]),
+        .cache = recurrent_states(&self->cache, BLOCKS),
+        .in_blocks = self->blocks,
+        .bs = BATCH,
+        .rows_per_request = self->width,
+    };
+    kern_team_run(self->team, kern_gdn_decode_host, &decode);
+    size_t used_size_bytes =
+        (size_t)BATCH * self->width * recurrent_output_len(layer) * sizeof(float);
+    expect(memcmp(self->outputs[0], self->outputs[1], used_size_bytes) == 0);
+    for (uint32_t i = 0; i < BATCH; i += 2) {
+        expect(recurrent_same(&self->scratch, self->seeds[i], &self->cache, self->blocks[i]));
+    }
+    for (uint32_t r = 0; r <= self->width; r++) {
+        expect(recurrent_untouched(&self->scratch, (int32_t)(self->width + 1 + r)));
+    }
+}
+
+/* Replay of any accepted count leaves the state that the scratch has in that row. */
+static void
+check_replay(const verify_t *self, int32_t accepted)
+{
+    const recurrent_t *layer = self->layer;
+    int32_t most = (int32_t)self->width;
+    int32_t kept = accepted < 1 ? 1 : accepted > most ? most : accepted;
+    int32_t lens[BATCH] = {accepted, accepted, accepted};
+    int32_t targets[BATCH] = {7, 8, accepted % 2 == 0 ? 9 : -1};
+    kern_gdn_replay_args_t replay = {
+        .gdn = recurrent_gdn(layer, layer->input, layer->stride, 0, self->outputs[2]),
+        .cache = recurrent_states(&self->cache, BLOCKS),
+        .in_blocks = self->blocks,
+        .out_blocks = targets,
+        .accept_lengths = lens,
+        .bs = BATCH,
+        .rows_per_request = self->width,
+    };
+    kern_team_run(self->team, kern_gdn_replay_host, &replay);
+    expect(recurrent_same(&self->cache, 7, &self->scratch, self->seeds[0] + kept));
+    if (targets[2] > 0) {
+        expect(recurrent_same(&self->cache, 9, &self->scratch, self->seeds[2] + kept));
+    }
+    expect(recurrent_untouched(&self->cache, 8) && recurrent_untouched(&self->cache, 0));
+}
+
+/* Verify writes the state after every row, which replay and single steps reproduce; a padded
+ * request is left alone. */
 START_TEST(verify_keeps_the_state_after_every_row)
 {
     reference_random_t random = reference_seed("verify_keeps_the_state_after_every_row");
     recurrent_t layer = recurrent_new(&shapes[_i], BATCH * WIDTH_MAX, &random);
-    size_t len = (size_t)layer.rows * recurrent_output_len(&layer);
-    float *outputs[3];
-    for (int i = 0; i < 3; i++) {
-        outputs[i] = malloc(len * sizeof *outputs[i]);
-        expect(outputs[i] != NULL);
-    }
     for (int path = -1; reference_next_path(&path);) {
         for (uint32_t width = 1; width <= WIDTH_MAX; width++) {
             kern_team_t *team = reference_team((kern_path_t)path, 1 + width % 3);
-            recurrent_cache_t cache = recurrent_cache_new(recurrent_state_len(&layer), BLOCKS);
-            recurrent_cache_t scratch =
-                recurrent_cache_new(recurrent_state_len(&layer), ROWS_OF_SCRATCH);
-            int32_t blocks[BATCH] = {2, -1, 4};
-            int32_t seeds[BATCH] = {0, -1, 2 * ((int32_t)width + 1)};
-            for (int i = 0; i < BATCH; i += 2) {
-                recurrent_fill(&cache, blocks[i], &random);
-                memcpy(recurrent_block(&scratch, seeds[i]), recurrent_block(&cache, blocks[i]),
-                       cache.len * sizeof(float));
-            }
-            kern_gdn_verify_args_t verify = {
-                .gdn = recurrent_gdn(&layer, layer.input, layer.stride, 0, outputs[0]),
-                .scratch = recurrent_states(&scratch, BATCH * (width + 1)),
-                .seeds = seeds,
-                .bs = BATCH,
-                .rows_per_request = width,
-            };
-            kern_team_run(team, kern_gdn_verify_host, &verify);
-            kern_gdn_decode_args_t decode = {
-                .gdn = recurrent_gdn(&layer, layer.input, layer.stride, 0, outputs[1]),
-                .cache = recurrent_states(&cache, BLOCKS),
-                .in_blocks = blocks,
-                .bs = BATCH,
-                .rows_per_request = width,
-            };
-            kern_team_run(team, kern_gdn_decode_host, &decode);
-            size_t used_size_bytes =
-                (size_t)BATCH * width * recurrent_output_len(&layer) * sizeof(float);
-            expect(memcmp(outputs[0], outputs[1], used_size_bytes) == 0);
-            for (uint32_t i = 0; i < BATCH; i += 2) {
-                expect(recurrent_same(&scratch, seeds[i], &cache, blocks[i]));
-            }
-            for (uint32_t r = 0; r <= width; r++) {
-                expect(recurrent_untouched(&scratch, (int32_t)(width + 1 + r)));
-            }
+            verify_t verify = verify_new(&layer, team, width, &random);
+            check_outputs(&verify);
             for (int32_t accepted = -1; accepted <= (int32_t)width + 1; accepted++) {
-                int32_t kept = accepted < 1                ? 1
-                               : accepted > (int32_t)width ? (int32_t)width
-                                                           : accepted;
-                int32_t lens[BATCH] = {accepted, accepted, accepted};
-                int32_t targets[BATCH] = {7, 8, accepted % 2 == 0 ? 9 : -1};
-                kern_gdn_replay_args_t replay = {
-                    .gdn = recurrent_gdn(&layer, layer.input, layer.stride, 0, outputs[2]),
-                    .cache = recurrent_states(&cache, BLOCKS),
-                    .in_blocks = blocks,
-                    .out_blocks = targets,
-                    .accept_lengths = lens,
-                    .bs = BATCH,
-                    .rows_per_request = width,
-                };
-                kern_team_run(team, kern_gdn_replay_host, &replay);
-                expect(recurrent_same(&cache, 7, &scratch, seeds[0] + kept));
-                if (targets[2] > 0) {
-                    expect(recurrent_same(&cache, 9, &scratch, seeds[2] + kept));
-                }
-                expect(recurrent_untouched(&cache, 8) && recurrent_untouched(&cache, 0));
+                check_replay(&verify, accepted);
             }
             for (uint32_t i = 0; i < BATCH; i += 2) {
-                int32_t in = blocks[i];
+                int32_t in = verify.blocks[i];
                 for (uint32_t t = 0; t < width; t++) {
                     int32_t where[4] = {(int32_t)(i * width + t), 1, in, 10};
-                    run_rows(&layer, &cache, team, where, outputs[2]);
-                    expect(recurrent_same(&cache, 10, &scratch, seeds[i] + 1 + (int32_t)t));
+                    run_rows(&layer, &verify.cache, team, where, verify.outputs[2]);
+                    expect(recurrent_same(&verify.cache, 10, &verify.scratch,
+                                          verify.seeds[i] + 1 + (int32_t)t));
                     in = 10;
                 }
             }
-            recurrent_cache_free(&cache);
-            recurrent_cache_free(&scratch);
+            verify_free(&verify);
         }
-    }
-    for (int i = 0; i < 3; i++) {
-        free(outputs[i]);
     }
     recurrent_free(&layer);
 }

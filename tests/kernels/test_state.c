@@ -144,29 +144,29 @@ END_TEST
 /* Rows of several fields, each by its own vectors; -1 skips, a fresh row is zeros. */
 START_TEST(rows_are_copied_by_their_vectors)
 {
-    enum { COUNT = 4, ROWS = 7, A = 33, B = 5000 };
-    uint8_t *from = malloc(ROWS * B);
-    uint8_t *to = malloc(2 * ROWS * B);
+    enum { COPIES = 4, TARGETS = 7, A = 33, B = 5000 };
+    uint8_t *from = malloc(TARGETS * B);
+    uint8_t *to = malloc(2 * TARGETS * B);
     expect(from != NULL && to != NULL);
-    for (size_t i = 0; i < ROWS * B; i++) {
+    for (size_t i = 0; i < TARGETS * B; i++) {
         from[i] = (uint8_t)(i * 7 + i / 256 + 1);
     }
-    static const int32_t from_rows[2 * COUNT] = {0, 3, -1, 5, 6, 0, 1, 2};
-    static const int32_t to_rows[2 * COUNT] = {1, 2, 3, -1, 4, 0, 6, 5};
+    static const int32_t from_rows[2 * COPIES] = {0, 3, -1, 5, 6, 0, 1, 2};
+    static const int32_t to_rows[2 * COPIES] = {1, 2, 3, -1, 4, 0, 6, 5};
     kern_state_copy_field_t fields[2] = {
         {from, A + 2, to, A, A, 0, 1},
-        {from, B, to + ROWS * B, B, B - 1, 1, 0},
+        {from, B, to + TARGETS * B, B, B - 1, 1, 0},
     };
     for (uint32_t fresh = 0; fresh < 2; fresh++) {
-        memset(to, 0xEE, 2 * ROWS * B);
-        kern_state_copy_args_t args = {fields, 2, from_rows, to_rows, COUNT, (uint8_t)fresh};
+        memset(to, 0xEE, 2 * TARGETS * B);
+        kern_state_copy_args_t args = {fields, 2, from_rows, to_rows, COPIES, (uint8_t)fresh};
         kern_team_run(team(), kern_state_copy_host, &args);
         for (uint32_t f = 0; f < 2; f++) {
-            bool written[ROWS] = {false};
+            bool written[TARGETS] = {false};
             const uint8_t *base = fields[f].to;
-            for (uint32_t i = 0; i < COUNT; i++) {
-                int32_t source = from_rows[f * COUNT + i];
-                int32_t target = to_rows[(1 - f) * COUNT + i];
+            for (uint32_t i = 0; i < COPIES; i++) {
+                int32_t source = from_rows[f * COPIES + i];
+                int32_t target = to_rows[(1 - f) * COPIES + i];
                 if (source < 0 || target < 0) {
                     continue;
                 }
@@ -177,7 +177,7 @@ START_TEST(rows_are_copied_by_their_vectors)
                     expect(got[k] == (fresh == 1 && source == 0 ? 0 : byte));
                 }
             }
-            for (size_t r = 0; r < ROWS; r++) {
+            for (size_t r = 0; r < TARGETS; r++) {
                 expect(written[r] || base[r * fields[f].to_stride_bytes] == 0xEE);
             }
         }
@@ -189,23 +189,98 @@ END_TEST
 
 static const recurrent_shape_t shape = {1, 2, 24, 40, 4};
 
-/* Staged and then worked on in place equals reading the input blocks directly.  Fresh requests
- * start on NaN blocks. */
-START_TEST(staged_prefill_equals_direct_prefill)
+enum {
+    COUNT = 5,
+    ROWS = 70,
+};
+
+/* fresh; resumed from a shared block, twice; in place; padded */
+static const int32_t ins[COUNT] = {0, 1, 1, 2, -1};
+static const int32_t outs[COUNT] = {3, 4, 5, 2, -1};
+
+/* A layer's caches; blocks 1 and 2 hold numbers. */
+typedef struct {
+    recurrent_cache_t states;
+    recurrent_cache_t windows;
+    float *output;
+} caches_t;
+
+static caches_t
+caches_new(const recurrent_t *layer, const caches_t *like, reference_random_t *random)
 {
-    enum { COUNT = 5, ROWS = 70 };
-    reference_random_t random = reference_seed("staged_prefill_equals_direct_prefill");
-    recurrent_t layer = recurrent_new(&shape, COUNT * ROWS, &random);
-    size_t out_len = (size_t)layer.rows * recurrent_output_len(&layer);
-    float *outputs[2];
-    recurrent_cache_t states[2];
-    recurrent_cache_t windows[2];
-    float *qkv = malloc((size_t)layer.rows * layer.channels * sizeof *qkv);
+    caches_t self = {
+        .states = recurrent_cache_new(recurrent_state_len(layer), RECURRENT_BLOCKS),
+        .windows = recurrent_cache_new(recurrent_window_len(layer), RECURRENT_BLOCKS),
+        .output = malloc(layer->rows * recurrent_output_len(layer) * sizeof(float)),
+    };
+    expect(self.output != NULL);
+    for (int32_t block = 1; block <= 2; block++) {
+        if (like == NULL) {
+            recurrent_fill(&self.states, block, random);
+            recurrent_fill(&self.windows, block, random);
+        } else {
+            memcpy(recurrent_block(&self.states, block), recurrent_block(&like->states, block),
+                   self.states.len * sizeof(float));
+            memcpy(recurrent_block(&self.windows, block), recurrent_block(&like->windows, block),
+                   self.windows.len * sizeof(float));
+        }
+    }
+    return self;
+}
+
+static void
+caches_free(caches_t *self)
+{
+    expect(recurrent_untouched(&self->states, 0) && recurrent_untouched(&self->windows, 0));
+    recurrent_cache_free(&self->states);
+    recurrent_cache_free(&self->windows);
+    free(self->output);
+}
+
+/* The batch through convolution and scan. */
+static void
+prefill(const recurrent_t *layer, const caches_t *caches, const int32_t *in_blocks)
+{
+    float *qkv = malloc((size_t)layer->rows * layer->channels * sizeof *qkv);
     expect(qkv != NULL);
-    /* fresh; resumed from a shared block, twice; in place; padded */
-    static const int32_t ins[COUNT] = {0, 1, 1, 2, -1};
-    static const int32_t outs[COUNT] = {3, 4, 5, 2, -1};
-    int32_t resumed[GROUPS * COUNT];
+    int32_t cu_rows[COUNT + 1];
+    int32_t prefixes[COUNT] = {0, 64, 64, 64, 0};
+    int32_t requests[2 * COUNT];
+    int32_t chunks[2 * COUNT];
+    for (int i = 0; i <= COUNT; i++) {
+        cu_rows[i] = i * ROWS;
+    }
+    kern_conv_programs_args_t programs = {cu_rows, COUNT, 2 * COUNT, requests, chunks};
+    kern_team_run(team(), kern_conv_programs_host, &programs);
+    kern_conv_prefill_args_t conv = {
+        .conv = recurrent_conv(layer, 0, qkv),
+        .cache = recurrent_windows(&caches->windows, RECURRENT_BLOCKS),
+        .cu_rows = cu_rows,
+        .in_blocks = in_blocks,
+        .out_blocks = outs,
+        .request_count = COUNT,
+        .program_count = 2 * COUNT,
+        .requests = requests,
+        .chunks = chunks,
+    };
+    kern_team_run(team(), kern_conv_prefill_host, &conv);
+    kern_gdn_prefill_args_t gdn = {
+        .gdn = recurrent_gdn(layer, qkv, layer->channels, 0, caches->output),
+        .cache = recurrent_states(&caches->states, RECURRENT_BLOCKS),
+        .cu_rows = cu_rows,
+        .prefix_lens = prefixes,
+        .in_blocks = in_blocks,
+        .out_blocks = outs,
+        .request_count = COUNT,
+    };
+    kern_team_run(team(), kern_gdn_prefill_host, &gdn);
+    free(qkv);
+}
+
+/* Stages the layer, whose group is the second of two; the first has nothing. */
+static void
+stage(const caches_t *caches, int32_t *resumed)
+{
     int32_t both_ins[GROUPS * COUNT];
     int32_t both_outs[GROUPS * COUNT];
     for (int i = 0; i < COUNT; i++) {
@@ -214,94 +289,56 @@ START_TEST(staged_prefill_equals_direct_prefill)
         both_ins[COUNT + i] = ins[i];
         both_outs[COUNT + i] = outs[i];
     }
-    for (int v = 0; v < 2; v++) {
-        outputs[v] = malloc(out_len * sizeof *outputs[v]);
-        expect(outputs[v] != NULL);
-        states[v] = recurrent_cache_new(recurrent_state_len(&layer), RECURRENT_BLOCKS);
-        windows[v] = recurrent_cache_new(recurrent_window_len(&layer), RECURRENT_BLOCKS);
+    kern_state_field_t field = {
+        .windows = (uint8_t *)caches->windows.floats,
+        .window_stride_bytes = caches->windows.stride * sizeof(float),
+        .window_bytes = caches->windows.len * sizeof(float),
+        .states = (uint8_t *)caches->states.floats,
+        .state_stride_bytes = caches->states.stride * sizeof(float),
+        .state_bytes = caches->states.len * sizeof(float),
+        .group = 1,
+    };
+    kern_state_stage_args_t args = {
+        .fields = &field,
+        .field_count = 1,
+        .in_blocks = both_ins,
+        .out_blocks = both_outs,
+        .group_count = GROUPS,
+        .count = COUNT,
+        .block_count = RECURRENT_BLOCKS,
+        .resumed = resumed,
+    };
+    kern_team_run(team(), kern_state_stage_host, &args);
+}
+
+/* Staged and then worked on in place equals reading the input blocks directly.  Fresh requests
+ * start on NaN blocks. */
+START_TEST(staged_prefill_equals_direct_prefill)
+{
+    reference_random_t random = reference_seed("staged_prefill_equals_direct_prefill");
+    recurrent_t layer = recurrent_new(&shape, COUNT * ROWS, &random);
+    caches_t direct = caches_new(&layer, NULL, &random);
+    caches_t staged = caches_new(&layer, &direct, &random);
+    int32_t resumed[GROUPS * COUNT];
+    stage(&staged, resumed);
+    static const int32_t wanted[GROUPS * COUNT] = {-1, -1, -1, -1, -1, 0, 4, 5, 2, -1};
+    expect(memcmp(resumed, wanted, sizeof wanted) == 0);
+    expect(recurrent_untouched(&staged.windows, 3)); /* fresh: not zeroed */
+    for (size_t i = 0; i < staged.states.len; i++) {
+        expect(recurrent_block(&staged.states, 3)[i] == 0.0f);
     }
-    for (int32_t block = 1; block <= 2; block++) {
-        recurrent_fill(&states[0], block, &random);
-        recurrent_fill(&windows[0], block, &random);
-        memcpy(recurrent_block(&states[1], block), recurrent_block(&states[0], block),
-               states[0].len * sizeof(float));
-        memcpy(recurrent_block(&windows[1], block), recurrent_block(&windows[0], block),
-               windows[0].len * sizeof(float));
-    }
-    for (int v = 0; v < 2; v++) {
-        const int32_t *in_blocks = ins;
-        if (v == 1) {
-            kern_state_field_t field = {
-                .windows = (uint8_t *)windows[1].floats,
-                .window_stride_bytes = windows[1].stride * sizeof(float),
-                .window_bytes = windows[1].len * sizeof(float),
-                .states = (uint8_t *)states[1].floats,
-                .state_stride_bytes = states[1].stride * sizeof(float),
-                .state_bytes = states[1].len * sizeof(float),
-                .group = 1,
-            };
-            kern_state_stage_args_t stage = {
-                .fields = &field,
-                .field_count = 1,
-                .in_blocks = both_ins,
-                .out_blocks = both_outs,
-                .group_count = GROUPS,
-                .count = COUNT,
-                .block_count = RECURRENT_BLOCKS,
-                .resumed = resumed,
-            };
-            kern_team_run(team(), kern_state_stage_host, &stage);
-            static const int32_t wanted[GROUPS * COUNT] = {-1, -1, -1, -1, -1, 0, 4, 5, 2, -1};
-            expect(memcmp(resumed, wanted, sizeof wanted) == 0);
-            expect(recurrent_untouched(&windows[1], 3)); /* fresh: not zeroed */
-            expect(recurrent_same(&states[1], 4, &states[0], 1));
-            expect(recurrent_block(&states[1], 3)[0] == 0.0f);
-            in_blocks = resumed + COUNT;
-        }
-        int32_t cu_rows[COUNT + 1];
-        int32_t prefixes[COUNT] = {0, 64, 64, 64, 0};
-        int32_t requests[2 * COUNT];
-        int32_t chunks[2 * COUNT];
-        for (int i = 0; i <= COUNT; i++) {
-            cu_rows[i] = i * ROWS;
-        }
-        kern_conv_programs_args_t programs = {cu_rows, COUNT, 2 * COUNT, requests, chunks};
-        kern_team_run(team(), kern_conv_programs_host, &programs);
-        kern_conv_prefill_args_t conv = {
-            .conv = recurrent_conv(&layer, 0, qkv),
-            .cache = recurrent_windows(&windows[v], RECURRENT_BLOCKS),
-            .cu_rows = cu_rows,
-            .in_blocks = in_blocks,
-            .out_blocks = outs,
-            .request_count = COUNT,
-            .program_count = 2 * COUNT,
-            .requests = requests,
-            .chunks = chunks,
-        };
-        kern_team_run(team(), kern_conv_prefill_host, &conv);
-        kern_gdn_prefill_args_t gdn = {
-            .gdn = recurrent_gdn(&layer, qkv, layer.channels, 0, outputs[v]),
-            .cache = recurrent_states(&states[v], RECURRENT_BLOCKS),
-            .cu_rows = cu_rows,
-            .prefix_lens = prefixes,
-            .in_blocks = in_blocks,
-            .out_blocks = outs,
-            .request_count = COUNT,
-        };
-        kern_team_run(team(), kern_gdn_prefill_host, &gdn);
-    }
-    expect(memcmp(outputs[0], outputs[1], out_len * sizeof *outputs[0]) == 0);
+    expect(recurrent_same(&staged.states, 4, &direct.states, 1));
+    expect(recurrent_same(&staged.windows, 5, &direct.windows, 1));
+    prefill(&layer, &direct, ins);
+    prefill(&layer, &staged, resumed + COUNT);
+    size_t out_size_bytes = layer.rows * recurrent_output_len(&layer) * sizeof(float);
+    expect(memcmp(direct.output, staged.output, out_size_bytes) == 0);
     for (int32_t block = 1; block <= 5; block++) {
-        expect(recurrent_same(&states[0], block, &states[1], block));
-        expect(recurrent_same(&windows[0], block, &windows[1], block));
+        expect(recurrent_same(&direct.states, block, &staged.states, block));
+        expect(recurrent_same(&direct.windows, block, &staged.windows, block));
     }
-    for (int v = 0; v < 2; v++) {
-        expect(recurrent_untouched(&states[v], 0) && recurrent_untouched(&windows[v], 0));
-        recurrent_cache_free(&states[v]);
-        recurrent_cache_free(&windows[v]);
-        free(outputs[v]);
-    }
-    free(qkv);
+    caches_free(&direct);
+    caches_free(&staged);
     recurrent_free(&layer);
 }
 END_TEST
