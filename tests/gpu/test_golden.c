@@ -180,8 +180,8 @@ decode_distance(driver_t *driver, const reference_t *reference)
     return distance_of(&distance);
 }
 
-static const char *const fixtures[] = {"tiny-llama", "tiny-qwen3", "tiny-gemma3", "tiny-gpt-oss",
-                                       "tiny-deepseek"};
+static const char *const fixtures[] = {"tiny-llama",   "tiny-qwen3",    "tiny-gemma3",
+                                       "tiny-gpt-oss", "tiny-deepseek", "tiny-deepseek-plain"};
 enum { FIXTURE_COUNT = sizeof fixtures / sizeof *fixtures };
 
 /* A wrong rotation, norm, head order or mask shows in the logits long before it shows in words. */

@@ -369,6 +369,32 @@ START_TEST(a_shared_prefix_gives_the_same_tokens)
 }
 END_TEST
 
+/* In planes full of NaN, the null page included, a request alone or among others gets the tokens
+ * and the logits that it gets in planes full of zeros. */
+START_TEST(what_was_never_written_is_never_read)
+{
+    run_executor_options_t options = tiny_options(fixtures[_i]);
+    driver_t driver;
+    driver_open(&driver, &options);
+    static float logits[2][VOCABULARY];
+    int32_t prompt[37];
+    int32_t clean[GENERATED];
+    int32_t poisoned[GENERATED];
+    driver_random_tokens(55, VOCABULARY, prompt, 37);
+    generate_alone(&driver, 5, prompt, 37, seeded(5), 100, clean, GENERATED);
+    driver_logits(&driver, logits[0], VOCABULARY, 1);
+    ck_assert_int_eq(run_inspect_poison_cache(driver.executor), STATUS_OK);
+    generate_alone(&driver, 5, prompt, 37, seeded(5), 10, poisoned, GENERATED);
+    driver_logits(&driver, logits[1], VOCABULARY, 1);
+    ck_assert_mem_eq(clean, poisoned, sizeof clean);
+    ck_assert_mem_eq(logits[0], logits[1], sizeof logits[0]);
+    ck_assert_int_eq(run_inspect_poison_cache(driver.executor), STATUS_OK);
+    generate_in_company(&driver, 5, prompt, 37, seeded(5), poisoned, GENERATED);
+    ck_assert_mem_eq(clean, poisoned, sizeof clean);
+    driver_close(&driver);
+}
+END_TEST
+
 /* Padded rows may write the null page and nothing else. */
 START_TEST(padding_touches_no_live_block)
 {
@@ -602,6 +628,7 @@ main(void)
     tcase_add_loop_test(tests, two_steps_in_flight_give_the_same_tokens, 0, FIXTURE_COUNT);
     tcase_add_loop_test(tests, a_restart_continues_with_the_same_tokens, 0, FIXTURE_COUNT);
     tcase_add_loop_test(tests, a_shared_prefix_gives_the_same_tokens, 0, FIXTURE_COUNT);
+    tcase_add_loop_test(tests, what_was_never_written_is_never_read, 0, FIXTURE_COUNT);
     tcase_add_loop_test(tests, padding_touches_no_live_block, 0, FIXTURE_COUNT);
     tcase_add_test(tests, a_planted_rebind_is_caught_by_the_guard);
     tcase_add_loop_test(tests, the_decode_loop_allocates_nothing, 0, FIXTURE_COUNT);

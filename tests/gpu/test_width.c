@@ -11,7 +11,8 @@
 
 enum { VOCABULARY = 320, WIDTH_MAX = 5, GENERATED = 90, SLOTS = 18, PROMPT_MAX = 40, LOGPROBS = 3 };
 
-static const char *const fixtures[] = {"tiny-llama", "tiny-gemma3", "tiny-gpt-oss"};
+static const char *const fixtures[] = {"tiny-llama", "tiny-gemma3", "tiny-gpt-oss",
+                                       "tiny-deepseek"};
 enum { FIXTURE_COUNT = sizeof fixtures / sizeof *fixtures };
 static char model_path[600];
 
