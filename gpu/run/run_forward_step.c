@@ -10,6 +10,7 @@
 #include "proto_require.h"
 #include "run_guard.h"
 #include "run_stage.h"
+#include "run_verify.h"
 
 typedef struct {
     run_graph_key_t key;
@@ -151,29 +152,8 @@ decode_body(run_forward_step_t *self, uint32_t bs, room_t room)
         .progress = o->progress,
     };
     const float *logits = model_forward(o->model, &context);
-    sample_launch_t verify = {
-        .logits = logits,
-        .logits_stride = model_config(o->model)->vocab_size,
-        .bs = bs,
-        .width = width,
-        .slots = buffers->request_slots,
-        .seq_lens = buffers->seq_lens,
-        .candidates = buffers->input_ids,
-        .first_row = 0,
-        .first_request = 0,
-    };
-    sample_pool_launch(o->sample, &verify);
-    const sample_outputs_t *outputs = sample_pool_outputs(o->sample);
-    kern_decode_commit_args_t commit = {
-        .write_slots = buffers->write_slots,
-        .tokens = outputs->tokens,
-        .accept_lengths = outputs->accept_lengths,
-        .bs = bs,
-        .width = width,
-        .valid_lengths = buffers->valid_lengths,
-        .future_inputs = buffers->future_inputs,
-    };
-    device_ops(o->device)->decode_commit(o->stream, &commit);
+    run_window_t window = {.logits = logits, .bs = bs};
+    run_verify_decodes(o, &window);
     return logits;
 }
 
@@ -431,58 +411,15 @@ finish_extend(run_forward_step_t *self, const float *logits, uint32_t extends, u
               uint32_t decodes, uint32_t extend_tokens)
 {
     const run_forward_step_options_t *o = &self->options;
-    run_buffers_t *buffers = o->buffers;
-    uint32_t width = buffers->options.width;
-    uint32_t vocabulary = model_config(o->model)->vocab_size;
-    const sample_outputs_t *outputs = sample_pool_outputs(o->sample);
-    sample_launch_t sample = {
-        .logits = logits,
-        .logits_stride = vocabulary,
-        .bs = sampled,
-        .width = 1,
-        .slots = buffers->header.sample_slots,
-        .seq_lens = buffers->header.sample_lens,
-        .candidates = NULL,
-        .first_row = 0,
-        .first_request = 0,
-    };
-    sample_pool_launch(o->sample, &sample);
-    kern_extend_commit_args_t commit = {
-        .write_slots = buffers->write_slots,
-        .seq_lens = buffers->seq_lens,
-        .sample_indices = buffers->header.sample_indices,
-        .tokens = outputs->tokens,
-        .request_count = extends,
-        .width = width,
-        .valid_lengths = buffers->valid_lengths,
-        .future_inputs = buffers->future_inputs,
-    };
-    device_ops(o->device)->extend_commit(o->stream, &commit);
-    if (decodes == 0) {
-        return;
-    }
-    sample_launch_t verify = {
-        .logits = logits + (size_t)sampled * vocabulary,
-        .logits_stride = vocabulary,
+    run_verify_extends(o, logits, extends, sampled);
+    run_window_t window = {
+        .logits = logits + (size_t)sampled * model_config(o->model)->vocab_size,
         .bs = decodes,
-        .width = width,
-        .slots = buffers->request_slots + extends,
-        .seq_lens = buffers->seq_lens + extends,
-        .candidates = buffers->input_ids + extend_tokens,
-        .first_row = sampled,
-        .first_request = sampled,
+        .extends = extends,
+        .sampled_extends = sampled,
+        .extend_tokens = extend_tokens,
     };
-    sample_pool_launch(o->sample, &verify);
-    kern_decode_commit_args_t decode_commit = {
-        .write_slots = buffers->write_slots + extends,
-        .tokens = outputs->tokens + sampled,
-        .accept_lengths = outputs->accept_lengths + sampled,
-        .bs = decodes,
-        .width = width,
-        .valid_lengths = buffers->valid_lengths,
-        .future_inputs = buffers->future_inputs,
-    };
-    device_ops(o->device)->decode_commit(o->stream, &decode_commit);
+    run_verify_decodes(o, &window);
 }
 
 /* From the bucket that holds the rows, or eagerly: the same launches. */
