@@ -11,7 +11,9 @@
  *   slot of its mode.
  * - Requests in [actual_bs, bs) are padding and resolve to the null page 0.
  * - What the decode slot reaches has a stable address for each bs, from one builder.
- * - backend_write_locations() is the only accessor of write slots. */
+ * - backend_write_locations() is the only accessor of write slots.
+ *
+ * Long because the whole contract of a node, attention and recurrent, stands in one place. */
 #ifndef BACKEND_BASE_H
 #define BACKEND_BASE_H
 
