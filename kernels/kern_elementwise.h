@@ -31,6 +31,7 @@ typedef struct {
     size_t gate_head_stride;
     float *output; /* [rows][output_stride]: heads one after the other; may be the input */
     size_t output_stride;
+    kern_form_t output_form; /* OPERAND: output_stride is not used, and output is not the input */
     uint32_t rows;
     uint32_t heads;
     uint32_t head_dim;

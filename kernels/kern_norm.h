@@ -36,6 +36,7 @@ typedef struct {
     const float *weight; /* [head_dim], the same for all heads */
     float *output;       /* [rows][output_stride]; may be the input */
     size_t output_stride;
+    kern_form_t output_form; /* OPERAND: output_stride is not used, and output is not the input */
     uint32_t rows;
     uint32_t heads;
     uint32_t head_dim;

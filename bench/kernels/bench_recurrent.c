@@ -237,8 +237,17 @@ bench_steps(uint32_t bs, uint32_t width)
 static void
 bench_rest(uint32_t rows)
 {
-    kern_gated_norm_args_t norm = {qkv,    CHANNELS, qkv + VALUES, CHANNELS, weight, output,
-                                   VALUES, rows,     V_HEADS,      DIM,      1e-6f};
+    kern_gated_norm_args_t norm = {.input = qkv,
+                                   .input_stride = CHANNELS,
+                                   .gate = qkv + VALUES,
+                                   .gate_stride = CHANNELS,
+                                   .weight = weight,
+                                   .output = output,
+                                   .output_stride = VALUES,
+                                   .rows = rows,
+                                   .heads = V_HEADS,
+                                   .head_dim = DIM,
+                                   .epsilon = 1e-6f};
     char name[64];
     snprintf(name, sizeof name, "gated_norm %u", rows);
     report(name, rows, measure(kern_gated_norm_host, &norm), 0, 12.0 * rows * VALUES);

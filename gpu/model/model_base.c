@@ -5,6 +5,7 @@
 #include "model_gemma3.h"
 #include "model_gpt_oss.h"
 #include "model_llama.h"
+#include "model_qwen35.h"
 #include "proto_require.h"
 
 proto_status_t
@@ -24,7 +25,7 @@ model_new(device_t *device, const file_model_t *file, model_progress_fn progress
     case FILE_ARCH_DEEPSEEK_V3:
         return model_deepseek_new(device, file, progress, progress_context, out_p);
     case FILE_ARCH_QWEN35:
-        break;
+        return model_qwen35_new(device, file, progress, progress_context, out_p);
     }
     return STATUS_ERR_UNSUPPORTED;
 }

@@ -71,6 +71,7 @@ model_rows_lay_out(const model_t *self, uint8_t *memory, uint32_t rows, uint32_t
     size_t pairs = (size_t)rows * c->expert_used_count; /* 0 without experts */
     size_t offsets = c->expert_count > 0 ? c->expert_count + 1 : 0;
     size_t sliding_rows = c->sliding_window > 0 ? rows : 0;
+    size_t gate_rows = c->has_attn_gate ? rows : 0;
     float *integers[3] = {NULL};
     const part_t parts[] = {
         {&w.logits, KERN_FORM_ROWS, logit_rows, c->vocab_size},
@@ -79,6 +80,8 @@ model_rows_lay_out(const model_t *self, uint8_t *memory, uint32_t rows, uint32_t
         {&w.normed, KERN_FORM_OPERAND, rows, c->hidden_size},
         {&w.delta, KERN_FORM_ROWS, rows, c->hidden_size},
         {&w.q, KERN_FORM_ROWS, rows, q_size},
+        {&w.q_gate, KERN_FORM_ROWS, gate_rows, 2 * q_size},
+        {&w.attn_rows, KERN_FORM_ROWS, gate_rows, q_size},
         {&w.attn, KERN_FORM_OPERAND, rows, attn_size},
         {&w.k, KERN_FORM_ROWS, rows, key_size},
         {&w.v, KERN_FORM_ROWS, rows, value_size},
@@ -141,13 +144,15 @@ model_layer_load(model_weights_t *weights, const file_config_t *c, uint32_t inde
     uint32_t q_size = c->head_count * c->head_dim;
     uint32_t kv_size = c->kv_head_count * c->head_dim;
     uint32_t hidden = c->hidden_size;
+    bool is_linear = c->layer_kinds[index] == FILE_LAYER_LINEAR; /* model_linear.h has the rest */
+    bool has_qk_norm = c->has_qk_norm && !is_linear;
     const vector_wanted_t vectors[] = {
         {FILE_ROLE_ATTN_NORM, true, true, hidden, &layer->attn_norm},
         {FILE_ROLE_ATTN_POST_NORM, c->has_post_norms, true, hidden, &layer->attn_post_norm},
         {FILE_ROLE_FFN_NORM, true, true, hidden, &layer->ffn_norm},
         {FILE_ROLE_FFN_POST_NORM, c->has_post_norms, true, hidden, &layer->ffn_post_norm},
-        {FILE_ROLE_ATTN_Q_NORM, c->has_qk_norm, true, c->head_dim, &layer->q_norm},
-        {FILE_ROLE_ATTN_K_NORM, c->has_qk_norm, true, c->head_dim, &layer->k_norm},
+        {FILE_ROLE_ATTN_Q_NORM, has_qk_norm, true, c->head_dim, &layer->q_norm},
+        {FILE_ROLE_ATTN_K_NORM, has_qk_norm, true, c->head_dim, &layer->k_norm},
         {FILE_ROLE_ATTN_Q_BIAS, c->has_qkv_bias, false, q_size, &layer->q_bias},
         {FILE_ROLE_ATTN_K_BIAS, c->has_qkv_bias, false, kv_size, &layer->k_bias},
         {FILE_ROLE_ATTN_V_BIAS, c->has_qkv_bias, false, kv_size, &layer->v_bias},
@@ -170,7 +175,7 @@ model_layer_load(model_weights_t *weights, const file_config_t *c, uint32_t inde
         {FILE_ROLE_FFN_DOWN, &layer->down},
     };
     size_t matrix_count = c->expert_count > 0 ? 4 : sizeof matrices / sizeof *matrices;
-    for (size_t i = 0; i < matrix_count; i++) {
+    for (size_t i = is_linear ? 4 : 0; i < matrix_count; i++) {
         proto_status_t status =
             model_weights_matrix(weights, matrices[i].role, index, matrices[i].out);
         if (status != STATUS_OK) {
@@ -317,15 +322,61 @@ static void
 launch_qkv(const model_t *self, const model_context_t *context, const model_layer_t *layer,
            const model_rows_t *rows)
 {
+    bool has_gate = self->config.has_attn_gate;
     model_projection_t projection = {
         .input = rows->normed,
         .rows = context->rows,
         .count = 3,
         .weights = {layer->q, layer->k, layer->v},
         .biases = {layer->q_bias, layer->k_bias, layer->v_bias},
-        .outputs = {rows->q, rows->k, rows->v},
+        .outputs = {has_gate ? rows->q_gate : rows->q, rows->k, rows->v},
     };
     model_launch_project(self, context, rows, &projection);
+}
+
+static size_t
+q_stride(const file_config_t *c)
+{
+    return (size_t)c->head_count * c->head_dim;
+}
+
+/* Takes the queries out of where gates lie between them. */
+static void
+launch_queries(const model_t *self, const model_context_t *context, const model_rows_t *rows)
+{
+    const file_config_t *c = &self->config;
+    kern_heads_copy_args_t args = {
+        .input = rows->q_gate,
+        .input_stride = 2 * q_stride(c),
+        .input_head_stride = 2 * (size_t)c->head_dim,
+        .output = rows->q,
+        .output_stride = q_stride(c),
+        .output_head_stride = c->head_dim,
+        .rows = context->rows,
+        .heads = c->head_count,
+        .head_dim = c->head_dim,
+    };
+    device_ops(self->device)->heads_copy(context->stream, &args);
+}
+
+static void
+launch_gate(const model_t *self, const model_context_t *context, const model_rows_t *rows)
+{
+    const file_config_t *c = &self->config;
+    kern_sigmoid_mul_args_t args = {
+        .input = rows->attn_rows,
+        .input_stride = q_stride(c),
+        .gate = rows->q_gate + c->head_dim,
+        .gate_stride = 2 * q_stride(c),
+        .gate_head_stride = 2 * (size_t)c->head_dim,
+        .output = rows->attn,
+        .output_stride = q_stride(c),
+        .output_form = KERN_FORM_OPERAND,
+        .rows = context->rows,
+        .heads = c->head_count,
+        .head_dim = c->head_dim,
+    };
+    device_ops(self->device)->sigmoid_mul(context->stream, &args);
 }
 
 typedef struct {
@@ -352,7 +403,7 @@ launch_rope_write(const model_t *self, const model_context_t *context, const att
     require(status == STATUS_OK);
     kern_rope_kv_write_args_t args = {
         .q = a->q,
-        .q_stride = layer->q.rows,
+        .q_stride = q_stride(c),
         .k = a->k,
         .k_stride = layer->k.rows,
         .v = a->v,
@@ -387,11 +438,11 @@ run_attention(const model_t *self, const model_context_t *context, const void *a
         .layer = a->index,
         .mode = context->mode,
         .q = a->q,
-        .q_stride = a->layer->q.rows,
+        .q_stride = q_stride(c),
         .rows = context->rows,
         .output = a->attn,
-        .output_stride = a->layer->q.rows,
-        .output_form = KERN_FORM_OPERAND,
+        .output_stride = q_stride(c),
+        .output_form = c->has_attn_gate ? KERN_FORM_ROWS : KERN_FORM_OPERAND,
         .scale = (float)scale,
         .sinks = a->layer->sinks,
     };
@@ -403,13 +454,18 @@ model_launch_attention(const model_t *self, const model_context_t *context,
                        const model_layer_t *layer, const model_rows_t *rows, uint32_t index,
                        const float *angles)
 {
+    const file_config_t *c = &self->config;
+    float *attn = c->has_attn_gate ? rows->attn_rows : rows->attn;
     launch_qkv(self, context, layer, rows);
+    if (c->has_attn_gate) {
+        launch_queries(self, context, rows);
+    }
     attention_args_t args = {
         .layer = layer,
         .q = rows->q,
         .k = rows->k,
         .v = rows->v,
-        .attn = rows->attn,
+        .attn = attn,
         .angles = angles,
         .index = index,
     };
@@ -417,10 +473,13 @@ model_launch_attention(const model_t *self, const model_context_t *context,
         .run = run_attention,
         .args = &args,
         .args_size_bytes = sizeof args,
-        .output = rows->attn,
-        .output_stride = layer->q.rows,
+        .output = attn,
+        .output_stride = q_stride(c),
     };
     model_break(self, context, &part);
+    if (c->has_attn_gate) {
+        launch_gate(self, context, rows);
+    }
     model_projection_t output = {
         .input = rows->attn,
         .rows = context->rows,

@@ -44,6 +44,8 @@ typedef struct {
     float *x; /* the residual stream */
     float *normed;
     float *q;
+    float *q_gate;    /* where gates lie between the query heads: both, as projected */
+    float *attn_rows; /* with gates: what was attended to, before them */
     float *k;
     float *v;
     float *attn;
@@ -108,8 +110,9 @@ void model_launch_angles(const model_t *self, const model_context_t *context,
 void model_launch_norm(const model_t *self, const model_context_t *context, float *x,
                        const float *residual, const float *weight, float *output);
 
-/* Projects; as a break rotates, writes keys and values where the backend says and attends; projects
- * back into rows->delta.  `normed` is the input. */
+/* Where heads have gates, their sigmoids weigh what was attended to.  Projects; as a break rotates,
+ * writes keys and values where the backend says and attends; projects back into rows->delta.
+ * `normed` is the input. */
 void model_launch_attention(const model_t *self, const model_context_t *context,
                             const model_layer_t *layer, const model_rows_t *rows, uint32_t index,
                             const float *angles);

@@ -10,7 +10,7 @@
 
 #include "device_host.h"
 #include "proto_require.h"
-#include "router_cache_group.h"
+#include "run_backend.h"
 #include "run_executor_private.h"
 #include "run_graph_settings.h"
 #include "run_inspect.h"
@@ -164,6 +164,29 @@ choose_cache_dtype(run_executor_t *self)
     return STATUS_OK;
 }
 
+/* A checkpoint of a recurrent state stands at the end of a block. */
+static proto_status_t
+check_states(run_executor_t *self)
+{
+    const run_executor_options_t *o = &self->options;
+    if (!run_backend_has_states(model_config(self->model))) {
+        return choose_cache_dtype(self);
+    }
+    if (o->block_granularity % KERN_GDN_GRID != 0) {
+        return run_executor_fail(self, STATUS_ERR_CONFIG,
+                                 "blocks of %" PRIu32 " tokens; with recurrent layers they must be "
+                                 "multiples of %d",
+                                 o->block_granularity, (int)KERN_GDN_GRID);
+    }
+    if (o->step_tokens_max < o->block_granularity) {
+        return run_executor_fail(self, STATUS_ERR_CONFIG,
+                                 "%" PRIu32 " tokens in a step; with recurrent layers at least a "
+                                 "block of %" PRIu32,
+                                 o->step_tokens_max, o->block_granularity);
+    }
+    return choose_cache_dtype(self);
+}
+
 static proto_status_t
 fill_options(run_executor_t *self)
 {
@@ -210,14 +233,14 @@ fill_options(run_executor_t *self)
     if (run_graph_settings_check(o, error, sizeof error) != STATUS_OK) {
         return run_executor_fail(self, STATUS_ERR_CONFIG, "%s", error);
     }
-    return choose_cache_dtype(self);
+    return check_states(self);
 }
 
 proto_status_t
 run_executor_make_backend(run_executor_t *self, backend_t **out_p)
 {
     const file_config_t *config = model_config(self->model);
-    router_cache_group_options_t options = {
+    run_backend_options_t options = {
         .backend =
             {
                 .device = self->device,
@@ -233,9 +256,11 @@ run_executor_make_backend(run_executor_t *self, backend_t **out_p)
                 .rope_dim = config->latent_dim > 0 ? config->rope_dim : 0,
             },
         .page_size = self->options.page_size,
+        .config = config,
+        .keeps_states = self->options.keeps_states,
     };
     backend_t *backend = NULL;
-    proto_status_t status = router_cache_group_new(&options, &backend);
+    proto_status_t status = run_backend_new(&options, &backend);
     cache_pool_t pool;
     if (status == STATUS_OK) {
         status = cache_pool_init(&pool, self->plan, self->arena, 0, config->layer_count);

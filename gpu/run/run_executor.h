@@ -55,6 +55,8 @@ typedef struct {
     uint32_t width; /* N: tokens that a decode row computes, at most RUN_WIDTH_MAX; 0 = 1 */
     bool verify_by_rejection; /* candidates stand with the target's probability of them, not if
                                * they are its draw: seeded tokens then depend on the candidates */
+    bool keeps_states; /* recurrent layers, N > 1: keep the state after every row, in place of
+                        * computing the accepted rows again.  Same bits, more memory */
 } run_executor_options_t;
 
 /* Loads the model, sizes and allocates everything, captures the graphs.  Takes seconds.

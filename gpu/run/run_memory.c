@@ -73,6 +73,13 @@ parents_wanted(const cache_plan_t *plan, const run_memory_request_t *request)
         if (group->kind == CACHE_KIND_SLIDING && kept < tokens) {
             tokens = kept;
         }
+        if (group->kind == CACHE_KIND_STATE) {
+            /* What is read, what is written, what the step ahead writes; and a checkpoint at the
+             * end of each chunk of a prompt. */
+            uint64_t kept_columns = 3 + tokens / request->step_tokens_max;
+            uint64_t kept_tokens = kept_columns * group->granularity;
+            tokens = kept_tokens < tokens ? kept_tokens : tokens;
+        }
         uint64_t columns = (tokens + group->granularity - 1) / group->granularity;
         uint64_t blocks = columns * request->slot_count;
         parents += (blocks + group->packing - 1) / group->packing;

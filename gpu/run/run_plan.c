@@ -3,6 +3,8 @@
 #include <stdlib.h>
 
 #include "proto_require.h"
+#include "run_backend.h"
+#include "run_plan_state.h"
 
 typedef struct {
     cache_group_t groups[2];
@@ -66,6 +68,9 @@ proto_status_t
 run_plan_new(const run_plan_options_t *options, cache_plan_t **out_p)
 {
     const file_config_t *config = options->config;
+    if (run_backend_has_states(config)) {
+        return run_plan_state_new(options, out_p);
+    }
     layout_t layout = lay_out(options);
     require(layout.group_count > 0);
     uint32_t per_layer = fields_of_layer(config);

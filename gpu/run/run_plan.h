@@ -12,10 +12,11 @@ typedef struct {
     cache_dtype_t dtype;
 } run_plan_options_t;
 
-/* One group for full layers, one for sliding ones.  Where there are both, a parent block holds one
- * block of the group with more layers, or several of the other: the planes are as many as the
- * smaller group has fields, the larger group's fields lie behind each other in them.
- * STATUS_ERR_INVALID, STATUS_ERR_NO_MEMORY as cache_plan_new().  The caller owns *out_p. */
+/* One group for full layers, one for sliding or for recurrent ones (run_plan_state.h).  Where there
+ * are both, a parent block holds one block of the group with more layers, or several of the other:
+ * the planes are as many as the smaller group has fields, the larger group's fields lie behind each
+ * other in them. STATUS_ERR_INVALID, STATUS_ERR_NO_MEMORY as cache_plan_new().  The caller owns
+ * *out_p. */
 MUST_CHECK proto_status_t run_plan_new(const run_plan_options_t *options, cache_plan_t **out_p);
 
 #endif

@@ -54,8 +54,17 @@ START_TEST(gated_norm_agrees_with_doubles)
     float *weight = numbers(dim, &random);
     for (int path = -1; reference_next_path(&path);) {
         reference_guarded_t out = reference_guarded_new((size_t)ROWS * cols * sizeof(float));
-        kern_gated_norm_args_t args = {x,    stride, z,     stride, weight, out.data,
-                                       cols, ROWS,   HEADS, dim,    1e-6f};
+        kern_gated_norm_args_t args = {.input = x,
+                                       .input_stride = stride,
+                                       .gate = z,
+                                       .gate_stride = stride,
+                                       .weight = weight,
+                                       .output = out.data,
+                                       .output_stride = cols,
+                                       .rows = ROWS,
+                                       .heads = HEADS,
+                                       .head_dim = dim,
+                                       .epsilon = 1e-6f};
         kern_team_run(reference_team((kern_path_t)path, 2), kern_gated_norm_host, &args);
         reference_guarded_check(&out);
         const float *got = out.data;
@@ -110,8 +119,16 @@ START_TEST(heads_and_their_gates_lie_in_one_row)
         kern_heads_copy_args_t copy = {projected, stride, 2 * dim, q.data, cols,
                                        dim,       ROWS,   HEADS,   dim};
         kern_team_run(team, kern_heads_copy_host, &copy);
-        kern_sigmoid_mul_args_t gate = {attention, cols, projected + dim, stride, 2 * dim, out.data,
-                                        cols,      ROWS, HEADS,           dim};
+        kern_sigmoid_mul_args_t gate = {.input = attention,
+                                        .input_stride = cols,
+                                        .gate = projected + dim,
+                                        .gate_stride = stride,
+                                        .gate_head_stride = 2 * dim,
+                                        .output = out.data,
+                                        .output_stride = cols,
+                                        .rows = ROWS,
+                                        .heads = HEADS,
+                                        .head_dim = dim};
         kern_team_run(team, kern_sigmoid_mul_host, &gate);
         reference_guarded_check(&q);
         reference_guarded_check(&out);

@@ -162,9 +162,9 @@ write_nested_config(void)
 {
     bytes_t config = read_fixture("config.json");
     json_t *text = json_loadb(config.data, config.size_bytes, 0, NULL);
-    json_t *root = json_pack("{s:[s], s:b, s:O}", "architectures",
-                             "Qwen3_5ForConditionalGeneration", "tie_word_embeddings", 0,
-                             "text_config", text);
+    json_t *root =
+        json_pack("{s:[s], s:b, s:O}", "architectures", "Qwen3_5ForConditionalGeneration",
+                  "tie_word_embeddings", 0, "text_config", text);
     char *written = json_dumps(root, 0);
     support_write(folder, "config.json", written, strlen(written));
     free(written);
@@ -194,8 +194,7 @@ START_TEST(a_tensor_that_nobody_knows_is_refused)
     file_model_t *model = NULL;
     write_nested_config();
     write_nested_weights("model.language_model.layers.0.linear_attn.other");
-    ck_assert_int_eq(file_model_open(folder, error, sizeof error, &model),
-                     STATUS_ERR_UNSUPPORTED);
+    ck_assert_int_eq(file_model_open(folder, error, sizeof error, &model), STATUS_ERR_UNSUPPORTED);
     ck_assert_ptr_nonnull(strstr(error, "linear_attn.other"));
     write_nested_weights("mtp.norm.weight");
     write_config("\"Qwen3_5ForCausalLM\"", "\"Qwen3_5ForConditionalGeneration\"");
@@ -233,8 +232,8 @@ START_TEST(a_hybrid_that_cannot_be_run_is_refused)
          "convolution width is 9"},
         {"\"linear_conv_kernel_dim\": 4", "\"linear_conv_kernel_dim\": 3", STATUS_ERR_MALFORMED,
          "the config needs shape [320, 1, 3]"},
-        {"\"linear_conv_kernel_dim\": 4", "\"linear_conv_kernel_dim\": \"4\"",
-         STATUS_ERR_MALFORMED, "linear_conv_kernel_dim"},
+        {"\"linear_conv_kernel_dim\": 4", "\"linear_conv_kernel_dim\": \"4\"", STATUS_ERR_MALFORMED,
+         "linear_conv_kernel_dim"},
         {"\"full_attention\"", "\"linear_attention\"", STATUS_ERR_MALFORMED, "full layers"},
         {"\"full_attention\"", "\"sliding_attention\"", STATUS_ERR_UNSUPPORTED,
          "full_attention and linear_attention"},
@@ -252,8 +251,8 @@ START_TEST(a_hybrid_that_cannot_be_run_is_refused)
         {"\"silu\"", "\"gelu\"", STATUS_ERR_UNSUPPORTED, "hidden_act"},
         {"\"partial_rotary_factor\": 0.25", "\"partial_rotary_factor\": 0", STATUS_ERR_MALFORMED,
          "partial_rotary_factor"},
-        {"\"partial_rotary_factor\": 0.25", "\"partial_rotary_factor\": 0.04",
-         STATUS_ERR_MALFORMED, "rope dimension"},
+        {"\"partial_rotary_factor\": 0.25", "\"partial_rotary_factor\": 0.04", STATUS_ERR_MALFORMED,
+         "rope dimension"},
         {"\"head_dim\": 32", "\"head_dim\": 16", STATUS_ERR_MALFORMED, "the config needs shape"},
     };
     bytes_t weights = read_fixture("model.safetensors");
