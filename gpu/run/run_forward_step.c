@@ -361,6 +361,7 @@ launch_decode(run_forward_step_t *self, const run_batch_t *batch, run_launched_t
         }
         out->mode = PROTO_STEP_DECODE_EAGER;
         out->logits = decode_body(self, bs, eager_room(self));
+        run_verify_commit_states(o, actual_bs, 0, 0);
         return STATUS_OK;
     }
     if (o->graph_debug) {
@@ -371,7 +372,11 @@ launch_decode(run_forward_step_t *self, const run_batch_t *batch, run_launched_t
     }
     out->mode = PROTO_STEP_DECODE_GRAPH;
     out->logits = captured->logits;
-    return device_graph_replay(captured->graph, o->stream);
+    status = device_graph_replay(captured->graph, o->stream);
+    if (status == STATUS_OK) {
+        run_verify_commit_states(o, actual_bs, 0, 0);
+    }
+    return status;
 }
 
 /* Bounded replay and prompt lengths: facts that no node of this tree plans from yet. */
@@ -472,6 +477,7 @@ launch_extend(run_forward_step_t *self, const run_batch_t *batch, run_launched_t
         return status;
     }
     finish_extend(self, out->logits, extends, sampled, decodes, tokens);
+    run_verify_commit_states(o, decodes, extends, sampled);
     out->sampled_extends = sampled;
     out->request_count = sampled + decodes;
     out->logit_rows = sampled + decodes * width;

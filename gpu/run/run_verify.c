@@ -53,10 +53,6 @@ run_verify_decodes(const run_forward_step_options_t *o, const run_window_t *wind
     sample_pool_launch(o->sample, &verify);
     const sample_outputs_t *outputs = sample_pool_outputs(o->sample);
     const int32_t *accept_lengths = outputs->accept_lengths + window->sampled_extends;
-    if (width > 1) {
-        backend_commit_speculative_state_after_verify(o->backend, accept_lengths, window->bs,
-                                                      window->extends);
-    }
     kern_decode_commit_args_t commit = {
         .write_slots = buffers->write_slots + window->extends,
         .tokens = outputs->tokens + window->sampled_extends,
@@ -67,4 +63,16 @@ run_verify_decodes(const run_forward_step_options_t *o, const run_window_t *wind
         .future_inputs = buffers->future_inputs,
     };
     device_ops(o->device)->decode_commit(o->stream, &commit);
+}
+
+void
+run_verify_commit_states(const run_forward_step_options_t *o, uint32_t bs, uint32_t extends,
+                         uint32_t sampled_extends)
+{
+    if (bs == 0 || o->buffers->options.width == 1) {
+        return;
+    }
+    const int32_t *accept_lengths = sample_pool_outputs(o->sample)->accept_lengths;
+    backend_commit_speculative_state_after_verify(o->backend, accept_lengths + sampled_extends, bs,
+                                                  extends);
 }

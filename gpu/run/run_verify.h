@@ -23,4 +23,9 @@ void run_verify_extends(const run_forward_step_options_t *o, const float *logits
 /* Verifies and commits the decodes. */
 void run_verify_decodes(const run_forward_step_options_t *o, const run_window_t *window);
 
+/* After the forward, replayed or eager, and never within a capture: recurrent states of `bs` live
+ * decode requests become those after what was accepted.  Nothing at width 1. */
+void run_verify_commit_states(const run_forward_step_options_t *options, uint32_t bs,
+                              uint32_t extends, uint32_t sampled_extends);
+
 #endif

@@ -6,26 +6,36 @@
 #include <string.h>
 #include <time.h>
 
+#include "cache_plan.h"
 #include "gpu_driver.h"
 #include "run_inspect.h"
 
 enum { VOCABULARY = 320, WIDTH_MAX = 5, GENERATED = 90, SLOTS = 18, PROMPT_MAX = 40, LOGPROBS = 3 };
 
-static const char *const fixtures[] = {"tiny-llama", "tiny-gemma3", "tiny-gpt-oss",
-                                       "tiny-deepseek"};
+typedef struct {
+    const char *name;
+    uint32_t granularity;
+    bool keeps_states; /* of recurrent layers: how a verification remembers */
+} fixture_t;
+
+static const fixture_t fixtures[] = {
+    {"tiny-llama", 16, false},    {"tiny-gemma3", 16, false}, {"tiny-gpt-oss", 16, false},
+    {"tiny-deepseek", 16, false}, {"tiny-qwen35", 64, false}, {"tiny-qwen35", 64, true},
+};
 enum { FIXTURE_COUNT = sizeof fixtures / sizeof *fixtures };
 static char model_path[600];
 
 static run_executor_options_t
-tiny_options(const char *fixture, uint32_t width)
+tiny_options(const fixture_t *fixture, uint32_t width)
 {
-    (void)snprintf(model_path, sizeof model_path, "%s", driver_fixture(fixture));
+    (void)snprintf(model_path, sizeof model_path, "%s", driver_fixture(fixture->name));
     run_executor_options_t options = {
         .model_path = model_path,
         .slot_count = SLOTS,
         .model_len_max = 256,
         .step_tokens_max = 256,
-        .block_granularity = 16,
+        .block_granularity = fixture->granularity,
+        .keeps_states = fixture->keeps_states,
         .cache_size_bytes = 64 << 20,
         .capture_bs_max = 16,
         .graph_debug = true,
@@ -68,7 +78,7 @@ note_tokens(uint32_t first, const driver_result_t *result, uint32_t at)
 
 /* Every second request is greedy, the others draw with penalties; some want log probabilities. */
 static void
-make_answers(const char *fixture)
+make_answers(const fixture_t *fixture)
 {
     run_executor_options_t options = tiny_options(fixture, 1);
     driver_t driver;
@@ -163,7 +173,7 @@ typedef struct {
 } pair_t;
 
 static void
-pair_open(pair_t *self, const char *fixture, uint32_t width, bool by_rejection)
+pair_open(pair_t *self, const fixture_t *fixture, uint32_t width, bool by_rejection)
 {
     run_executor_options_t options = tiny_options(fixture, width);
     memset(self, 0, sizeof *self);
@@ -281,10 +291,10 @@ is_full(const pair_t *self, uint32_t slot)
 START_TEST(any_window_gives_the_tokens_of_width_one)
 {
     seed_random("any_window_gives_the_tokens_of_width_one");
-    make_answers(fixtures[_i]);
+    make_answers(&fixtures[_i]);
     for (uint32_t width = 1; width <= WIDTH_MAX; width++) {
         static pair_t pair;
-        pair_open(&pair, fixtures[_i], width, false);
+        pair_open(&pair, &fixtures[_i], width, false);
         proto_step_mode_t mode;
         for (uint32_t slot = 1; slot <= SLOTS; slot++) {
             add_extend(&pair, slot, 0);
@@ -310,10 +320,10 @@ END_TEST
 START_TEST(mixed_rounds_and_retractions_change_nothing)
 {
     seed_random("mixed_rounds_and_retractions_change_nothing");
-    make_answers(fixtures[_i]);
+    make_answers(&fixtures[_i]);
     for (uint32_t width = 2; width <= WIDTH_MAX; width += 2) {
         static pair_t pair;
-        pair_open(&pair, fixtures[_i], width, false);
+        pair_open(&pair, &fixtures[_i], width, false);
         bool is_live[SLOTS + 1] = {false};
         uint32_t mixed_count = 0;
         for (uint32_t round = 0; round < 40; round++) {
@@ -356,10 +366,10 @@ END_TEST
 START_TEST(rejection_keeps_greedy_tokens)
 {
     seed_random("rejection_keeps_greedy_tokens");
-    make_answers(fixtures[_i]);
+    make_answers(&fixtures[_i]);
     for (uint32_t width = 1; width <= 4; width += 3) {
         static pair_t pair;
-        pair_open(&pair, fixtures[_i], width, true);
+        pair_open(&pair, &fixtures[_i], width, true);
         proto_step_mode_t mode;
         for (uint32_t round = 0; round < 12; round++) {
             for (uint32_t slot = 1; slot <= SLOTS; slot += width == 1 ? 1 : 2) {
@@ -379,41 +389,69 @@ START_TEST(rejection_keeps_greedy_tokens)
 }
 END_TEST
 
-/* The digest of a block of a slot, in every group that has it. */
 static uint64_t
-block_digest(driver_t *driver, uint32_t slot, uint32_t column)
+block_digest_of(driver_t *driver, uint32_t slot, uint32_t column, uint32_t group)
+{
+    uint64_t digest;
+    uint32_t block = driver->blocks[slot][column] + driver->offsets[group];
+    ck_assert_uint_lt(column, driver->columns);
+    ck_assert_int_eq(run_inspect_block_digest(driver->executor, group, block, &digest), STATUS_OK);
+    return digest;
+}
+
+static bool
+is_state(const driver_t *driver, uint32_t group)
+{
+    return driver->info.group_kinds.data[group] == CACHE_KIND_STATE;
+}
+
+/* The digest of a block of a slot, in every group that has it; states apart, since a block of them
+ * is not what its tokens left there but one state. */
+static uint64_t
+block_digest(driver_t *driver, uint32_t slot, uint32_t column, bool of_states)
 {
     uint64_t sum = 0;
     for (uint32_t group = 0; group < driver->group_count; group++) {
-        uint64_t digest;
-        uint32_t block = driver->blocks[slot][column] + driver->offsets[group];
-        ck_assert_int_eq(run_inspect_block_digest(driver->executor, group, block, &digest),
-                         STATUS_OK);
-        sum = sum * 31 + digest;
+        if (is_state(driver, group) == of_states) {
+            sum = sum * 31 + block_digest_of(driver, slot, column, group);
+        }
     }
     return sum;
+}
+
+/* The state after what was accepted is that of width 1, in replayed and eager steps; the blocks of
+ * requests that did not run, and those ahead, keep their bytes. */
+static void
+check_states(driver_t *wide, driver_t *narrow, uint32_t slot, uint32_t valid)
+{
+    uint32_t last = (valid - 1) / wide->info.group_granularities.data[0];
+    ck_assert_uint_eq(block_digest(wide, slot, last, true), block_digest(narrow, slot, last, true));
 }
 
 /* What rejected rows wrote lies in blocks of their own request and is overwritten by what comes
  * there: full blocks have the bytes of width 1, blocks of others and those ahead are untouched. */
 START_TEST(rejected_rows_leave_nothing_behind)
 {
-    enum { WIDTH = 5, ROUNDS = 14, BLOCK = 16, COLUMNS = 8, WATCHED = 7, COUNT = 3 };
+    enum { WIDTH = 5, ROUNDS = 14, COLUMNS_MAX = 8, WATCHED = 7, COUNT = 3 };
+    const uint32_t block = fixtures[_i].granularity;
     seed_random("rejected_rows_leave_nothing_behind");
-    make_answers(fixtures[_i]);
+    make_answers(&fixtures[_i]);
     static pair_t wide;
     static pair_t narrow;
-    pair_open(&wide, fixtures[_i], WIDTH, false);
-    pair_open(&narrow, fixtures[_i], 1, false);
+    pair_open(&wide, &fixtures[_i], WIDTH, false);
+    pair_open(&narrow, &fixtures[_i], 1, false);
     proto_step_mode_t mode;
     for (uint32_t slot = 1; slot <= WATCHED; slot++) {
         add_extend(&wide, slot, 0);
         pair_step(&wide, &mode);
     }
-    uint64_t before[WATCHED + 1][COLUMNS];
+    uint32_t columns = wide.drivers[0].columns;
+    columns = columns < COLUMNS_MAX ? columns : COLUMNS_MAX;
+    uint64_t before[2][WATCHED + 1][COLUMNS_MAX];
     for (uint32_t slot = 1; slot <= WATCHED; slot++) {
-        for (uint32_t column = 0; column < COLUMNS; column++) {
-            before[slot][column] = block_digest(&wide.drivers[0], slot, column);
+        for (uint32_t column = 0; column < columns; column++) {
+            before[0][slot][column] = block_digest(&wide.drivers[0], slot, column, false);
+            before[1][slot][column] = block_digest(&wide.drivers[0], slot, column, true);
         }
     }
     for (uint32_t round = 0; round < ROUNDS; round++) {
@@ -436,14 +474,19 @@ START_TEST(rejected_rows_leave_nothing_behind)
     for (uint32_t slot = 1; slot <= WATCHED; slot++) {
         /* The last token is not in the cache yet; rejected rows may reach WIDTH - 1 further. */
         uint32_t valid = slot <= COUNT ? answers[slot].prompt_length + reached[slot] - 1 : 0;
-        for (uint32_t column = 0; column < COLUMNS; column++) {
-            uint64_t digest = block_digest(&wide.drivers[0], slot, column);
-            ck_assert_uint_eq(digest, block_digest(&wide.drivers[1], slot, column));
-            if ((column + 1) * BLOCK <= valid) {
-                ck_assert_uint_eq(digest, block_digest(&narrow.drivers[0], slot, column));
-            } else if (column * BLOCK >= valid + WIDTH - 1) {
-                ck_assert_uint_eq(digest, before[slot][column]);
+        for (uint32_t column = 0; column < columns; column++) {
+            uint64_t digest = block_digest(&wide.drivers[0], slot, column, false);
+            ck_assert_uint_eq(digest, block_digest(&wide.drivers[1], slot, column, false));
+            if ((column + 1) * block <= valid) {
+                ck_assert_uint_eq(digest, block_digest(&narrow.drivers[0], slot, column, false));
+            } else if (column * block >= valid + WIDTH - 1) {
+                ck_assert_uint_eq(digest, before[0][slot][column]);
+                ck_assert_uint_eq(block_digest(&wide.drivers[0], slot, column, true),
+                                  before[1][slot][column]);
             }
+        }
+        for (uint32_t i = 0; slot <= COUNT && i < 2; i++) {
+            check_states(&wide.drivers[i], &narrow.drivers[0], slot, valid);
         }
     }
     pair_close(&wide);
@@ -455,8 +498,8 @@ END_TEST
 START_TEST(a_stop_token_ends_the_row)
 {
     enum { WIDTH = 4 };
-    make_answers(fixtures[_i]);
-    run_executor_options_t options = tiny_options(fixtures[_i], WIDTH);
+    make_answers(&fixtures[_i]);
+    run_executor_options_t options = tiny_options(&fixtures[_i], WIDTH);
     driver_t driver;
     driver_open(&driver, &options);
     const answer_t *answer = &answers[2];
@@ -495,8 +538,8 @@ END_TEST
 START_TEST(two_steps_in_flight_give_one_token_each)
 {
     enum { WIDTH = 4, STEPS = 20 };
-    make_answers(fixtures[_i]);
-    run_executor_options_t options = tiny_options(fixtures[_i], WIDTH);
+    make_answers(&fixtures[_i]);
+    run_executor_options_t options = tiny_options(&fixtures[_i], WIDTH);
     driver_t driver;
     driver_open(&driver, &options);
     const answer_t *answer = &answers[4];
@@ -521,14 +564,14 @@ END_TEST
 START_TEST(widths_out_of_range_are_refused)
 {
     char error[512];
-    run_executor_options_t options = tiny_options("tiny-llama", RUN_WIDTH_MAX + 1);
+    run_executor_options_t options = tiny_options(&fixtures[0], RUN_WIDTH_MAX + 1);
     options.error = error;
     options.error_size_bytes = sizeof error;
     run_executor_t *executor = NULL;
     ck_assert_int_eq(run_executor_new(&options, &executor), STATUS_ERR_CONFIG);
     ck_assert_ptr_nonnull(strstr(error, "width of 17"));
     driver_t driver;
-    options = tiny_options("tiny-llama", RUN_WIDTH_MAX);
+    options = tiny_options(&fixtures[0], RUN_WIDTH_MAX);
     driver_open(&driver, &options);
     /* Room for every slot to decode at once, whatever was asked for. */
     ck_assert_uint_eq(driver.info.step_tokens_max, SLOTS * RUN_WIDTH_MAX);
