@@ -15,6 +15,7 @@ static const struct {
     {"demo", cli_demo, "start a node, ask it one question, show what each actor did"},
     {"log", cli_log, "show, measure, compare, cut, repair and replay recorded messages"},
     {"scheduler", cli_scheduler, "attach another scheduler to a running node, and go back"},
+    {"executor", cli_executor, "check a running executor's graphs, switch them off and on"},
     {"sim", cli_sim, "run a whole node in one thread, with faults, from one seed"},
     {"conform", cli_conform, "check a scheduler against every rule of the protocol"},
     {"actor", cli_actor, "run one actor (what `serve` starts)"},

@@ -118,6 +118,7 @@ int cli_actor(int argc, char **argv);
 int cli_log(int argc, char **argv);
 int cli_sim(int argc, char **argv);
 int cli_scheduler(int argc, char **argv);
+int cli_executor(int argc, char **argv);
 int cli_protocol(int argc, char **argv);
 int cli_conform(int argc, char **argv);
 

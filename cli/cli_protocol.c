@@ -59,6 +59,7 @@ mode_name(int value)
     switch ((proto_step_mode_t)value) {
         NAME_CASE(PROTO_STEP_, NONE);
         NAME_CASE(PROTO_STEP_, DECODE_EAGER);
+        NAME_CASE(PROTO_STEP_, DECODE_ABOVE);
         NAME_CASE(PROTO_STEP_, DECODE_GRAPH);
         NAME_CASE(PROTO_STEP_, EXTEND);
         NAME_CASE(PROTO_STEP_, MIXED);

@@ -50,8 +50,9 @@ enum {
             "leave a peer of this role and link to the endpoint instead")                          \
     MESSAGE(COMPLAINT, complaint, 15, WIRE, ARRAY, "actor -> supervisor",                          \
             "a peer is gone, or breaks the protocol")                                              \
-    MESSAGE(COMMAND, command, 16, WIRE, ARRAY, "client -> supervisor", "a wish of the operator")   \
-    MESSAGE(COMMAND_DONE, command_done, 17, WIRE, ARRAY, "supervisor -> client",                   \
+    MESSAGE(COMMAND, command, 16, WIRE, ARRAY, "client -> supervisor -> executor",                 \
+            "a wish of the operator")                                                              \
+    MESSAGE(COMMAND_DONE, command_done, 17, WIRE, ARRAY, "executor -> supervisor -> client",       \
             "what became of a COMMAND")                                                            \
     MESSAGE(LINKED, linked, 18, WIRE, ARRAY, "actor -> supervisor",                                \
             "a link that this actor opened is up")                                                 \
@@ -183,7 +184,7 @@ enum {
     FIELD(reason, U32, 15, OPEN, "proto_complaint_reason_t")                                       \
     FIELD(detail, STR, PROTO_TEXT_LEN_MAX, OPEN, "how it was noticed, or the rule it broke")
 #define PROTO_FIELDS_command(FIELD)                                                                \
-    FIELD(verb, STR, 31, OPEN, "scheduler-attach, scheduler-builtin, scheduler-show, ...")         \
+    FIELD(verb, STR, 31, OPEN, "scheduler-attach, ..., executor-check, executor-graphs, ...")      \
     FIELD(argument, STR, PROTO_TEXT_LEN_MAX, OPEN, "of the verb; empty if it takes none")
 #define PROTO_FIELDS_command_done(FIELD)                                                           \
     FIELD(status, I64, 1000, OPEN, "proto_status_t")                                               \
@@ -300,7 +301,9 @@ enum {
     FIELD(graph_steps, U64, UINT64_MAX, OPEN, "decode steps replayed from a graph")                \
     FIELD(eager_steps, U64, UINT64_MAX, OPEN, "decode steps run without a graph")                  \
     FIELD(prompt_tokens, U64, UINT64_MAX, OPEN, "prompt tokens computed")                          \
-    FIELD(generation_tokens, U64, UINT64_MAX, OPEN, "tokens generated")
+    FIELD(generation_tokens, U64, UINT64_MAX, OPEN, "tokens generated")                            \
+    FIELD(above_ladder_steps, U64, UINT64_MAX, OPEN,                                               \
+          "of eager_steps: the batch was above the capture ladder")
 #define PROTO_FIELDS_admit(FIELD)                                                                  \
     FIELD(slot, U32, PROTO_ROWS_MAX, OPEN, "1..slot_count; stays until a plan releases it")        \
     FIELD(prompt_length, U32, PROTO_TOKENS_MAX, OPEN, "tokens")                                    \
@@ -464,6 +467,7 @@ typedef enum {
     PROTO_STEP_IDLE = 5,
     PROTO_STEP_EXTEND_GRAPH = 6, /* as EXTEND and MIXED, replayed from a prefill graph */
     PROTO_STEP_MIXED_GRAPH = 7,
+    PROTO_STEP_DECODE_ABOVE = 8, /* without a graph, because the batch is above the ladder */
 } proto_step_mode_t;
 
 /* What the executor saw in a row; on the wire, bits of row_flags. */

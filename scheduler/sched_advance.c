@@ -144,7 +144,9 @@ learn_cost(sched_core_t *self, const sched_step_t *step, const proto_step_result
         *cost = *cost == 0 ? sample : *cost - *cost / 8 + sample / 8;
     }
     self->figures.graph_steps += result->mode == PROTO_STEP_DECODE_GRAPH ? 1 : 0;
-    self->figures.eager_steps += result->mode == PROTO_STEP_DECODE_EAGER ? 1 : 0;
+    bool is_above = result->mode == PROTO_STEP_DECODE_ABOVE;
+    self->figures.eager_steps += result->mode == PROTO_STEP_DECODE_EAGER || is_above ? 1 : 0;
+    self->figures.above_ladder_steps += is_above ? 1 : 0;
 }
 
 static proto_status_t

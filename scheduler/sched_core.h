@@ -245,6 +245,7 @@ typedef struct {
     uint64_t evicted_blocks;
     uint64_t graph_steps;
     uint64_t eager_steps;
+    uint64_t above_ladder_steps; /* of these, above the executor's capture ladder */
     uint64_t prompt_tokens;
     uint64_t generation_tokens;
 } sched_figures_t;

@@ -61,7 +61,7 @@ load_figures(sched_core_t *self, proto_unpack_t *in, bool *attached)
         &figures->zombie_rows,       &figures->late_events,
         &figures->swapped_blocks,    &figures->graph_steps,
         &figures->eager_steps,       &figures->prompt_tokens,
-        &figures->generation_tokens,
+        &figures->generation_tokens, &figures->above_ladder_steps,
     };
     for (uint32_t i = 0; i < SCHED_SAVED_FIGURES; i++) {
         *values[i] = proto_unpack_u64(in);

@@ -33,7 +33,7 @@ save_figures(const sched_core_t *self, proto_pack_t *out)
         figures->zombie_rows,       figures->late_events,
         figures->swapped_blocks,    figures->graph_steps,
         figures->eager_steps,       figures->prompt_tokens,
-        figures->generation_tokens,
+        figures->generation_tokens, figures->above_ladder_steps,
     };
     proto_pack_u64_array(out, values, SCHED_SAVED_FIGURES);
     proto_pack_u64(out, self->arrival_count);

@@ -43,6 +43,10 @@ typedef struct {
     uint32_t missed_max;             /* heartbeats missed before a peer is down; 0 = 4 */
     actor_local_fn local;            /* may be NULL if the core never sends to LOCAL */
     void *local_context;
+    /* A COMMAND of the supervisor, for what the core does not know of; answered, once, with
+     * actor_shell_answer().  NULL: refused. */
+    void (*command)(void *context, const proto_command_t *wish);
+    void *command_context;
     uint64_t send_wait_ns;   /* a full link may hold the shell this long, then its peer is
                                 failed; 0 = 200 ms */
     size_t post_size_bytes;  /* of the queue of actor_shell_post(); 0 = 8 MiB */
@@ -105,6 +109,9 @@ void actor_shell_wake(actor_shell_t *self);
 /* Tells the supervisor how loading goes; thread-safe; state as in ACTOR_STATE. */
 void actor_shell_report(actor_shell_t *self, uint32_t state, uint64_t done_bytes,
                         uint64_t total_bytes, const char *detail);
+
+/* Answers the supervisor's last COMMAND; any thread. */
+void actor_shell_answer(actor_shell_t *self, proto_status_t status, const char *detail);
 
 /* The endpoint that link `index` really bound (a port in place of ":*"); lent. */
 const char *actor_shell_endpoint(const actor_shell_t *self, uint32_t index);

@@ -75,6 +75,30 @@ send_report(actor_shell_t *self)
     self->report_next_ns = self->now_ns + REPORT_MS * MS_NS;
 }
 
+static void
+send_answer(actor_shell_t *self)
+{
+    char detail[PROTO_TEXT_LEN_MAX];
+    pthread_mutex_lock(&self->mutex);
+    proto_body_t body = {.command_done = {.status = self->answer.status}};
+    memcpy(detail, self->answer.detail, sizeof detail);
+    atomic_store(&self->answer_new, false);
+    pthread_mutex_unlock(&self->mutex);
+    body.command_done.detail = proto_text(detail);
+    actor_links_send_body(self->links, ACTOR_PEER_CONTROL, PROTO_KIND_COMMAND_DONE, &body);
+}
+
+void
+actor_shell_answer(actor_shell_t *self, proto_status_t status, const char *detail)
+{
+    pthread_mutex_lock(&self->mutex);
+    self->answer.status = status;
+    (void)snprintf(self->answer.detail, sizeof self->answer.detail, "%s", detail);
+    atomic_store(&self->answer_new, true);
+    pthread_mutex_unlock(&self->mutex);
+    actor_shell_wake(self);
+}
+
 /* ---- the supervisor's word, and what it is told of peers ------------------------------------- */
 
 static void
@@ -126,6 +150,12 @@ actor_shell_control_message(actor_shell_t *self, const proto_header_t *header,
         actor_links_fence(self->links, body->down.name, body->down.epoch, why);
     } else if (header->kind == PROTO_KIND_RELINK) {
         relink(self, &body->relink);
+    } else if (header->kind == PROTO_KIND_COMMAND) {
+        if (self->command != NULL) {
+            self->command(self->command_context, &body->command);
+        } else {
+            actor_shell_answer(self, STATUS_ERR_UNSUPPORTED, "this actor takes no commands");
+        }
     } else {
         self->links->counts.refused_in++;
     }
@@ -239,6 +269,9 @@ actor_shell_service_control(actor_shell_t *self, uint64_t *wait_ns)
         } else {
             actor_shell_lower(wait_ns, self->report_next_ns, now_ns);
         }
+    }
+    if (atomic_load(&self->answer_new)) {
+        send_answer(self);
     }
     service_relink(self, wait_ns);
     if (now_ns >= self->stats_next_ns) {

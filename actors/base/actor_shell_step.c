@@ -254,7 +254,8 @@ on_message(void *context, uint32_t peer, const proto_header_t *header, proto_byt
         return;
     }
     if (header->kind == PROTO_KIND_STOP || header->kind == PROTO_KIND_DOWN ||
-        header->kind == PROTO_KIND_RELINK) {
+        header->kind == PROTO_KIND_RELINK ||
+        (header->kind == PROTO_KIND_COMMAND && self->supervised)) {
         self->links->counts.refused_in++; /* only the supervisor may say this */
         actor_log(ACTOR_LOG_WARN, "message.refused", 0, NULL, "%s from a peer that may not",
                   proto_kind_name(header->kind));

@@ -152,6 +152,14 @@ on_local(void *context, const actor_emission_t *emission)
     }
 }
 
+/* What an operator asks for goes past the core: it changes neither plans nor tokens. */
+static void
+on_command(void *context, const proto_command_t *command)
+{
+    executor_t *self = context;
+    actor_executor_device_ask(self->device, actor_executor_wish_of(command));
+}
+
 /* ---- running --------------------------------------------------------------------------------- */
 
 /* A key of this run alone: who sees page hashes in a log cannot test guesses of a prompt. */
@@ -234,6 +242,8 @@ open_shell(executor_t *self, const actor_executor_options_t *options)
                                    .ring_fd = options->ring_fd,
                                    .local = on_local,
                                    .local_context = self,
+                                   .command = on_command,
+                                   .command_context = self,
                                    .stop = options->stop};
     return actor_shell_new(&shell, &self->shell);
 }

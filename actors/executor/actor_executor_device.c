@@ -37,8 +37,11 @@ struct actor_executor_device {
     bool is_failed;
     bool is_completed; /* a step ended since the last look */
     bool is_waiting;   /* the device thread sleeps on `work` */
+    bool is_asked;     /* `wish` waits */
+    actor_executor_wish_t wish;
 
     char error[512];
+    bool is_checking;  /* a check's answer is due; the device thread's own */
     proto_body_t body; /* what is decoded or posted; the device thread's own */
 };
 
@@ -205,6 +208,7 @@ execute(actor_executor_device_t *self, const actor_executor_record_t *record)
         (void)ACTOR_FAULT("executor.before_launch");
         status = device_launch(self, &self->body.step_launch);
         (void)ACTOR_FAULT("executor.after_launch");
+        actor_executor_wish_look(self->run, self->shell, &self->is_checking);
     } else {
         require(record->kind == PROTO_KIND_DEVICE_RESET);
         status = device_reset(self);
@@ -243,7 +247,7 @@ wait_for_work(actor_executor_device_t *self, bool is_blocked)
     (void)pthread_mutex_lock(&self->lock);
     self->is_waiting = true;
     int result = 0;
-    while (!self->is_stopping && !self->is_completed && result != ETIMEDOUT &&
+    while (!self->is_stopping && !self->is_completed && !self->is_asked && result != ETIMEDOUT &&
            (is_blocked || self->queue.count == 0)) {
         result = wait_ns == UINT64_MAX
                      ? pthread_cond_wait(&self->work, &self->lock)
@@ -275,6 +279,19 @@ pop(actor_executor_device_t *self)
 }
 
 static void
+serve_wish(actor_executor_device_t *self)
+{
+    (void)pthread_mutex_lock(&self->lock);
+    bool is_asked = self->is_asked;
+    actor_executor_wish_t wish = self->wish;
+    self->is_asked = false;
+    (void)pthread_mutex_unlock(&self->lock);
+    if (is_asked) {
+        actor_executor_wish_begin(wish, self->run, self->shell, &self->is_checking);
+    }
+}
+
+static void
 device_loop(actor_executor_device_t *self)
 {
     bool is_blocked = false;
@@ -283,6 +300,7 @@ device_loop(actor_executor_device_t *self)
             return;
         }
         is_blocked = false;
+        serve_wish(self);
         const actor_executor_record_t *record = front(self);
         while (record != NULL && !is_blocked) {
             proto_status_t status = execute(self, record);
@@ -297,6 +315,7 @@ device_loop(actor_executor_device_t *self)
             if (collect_all(self) != STATUS_OK) {
                 return;
             }
+            serve_wish(self);
             record = front(self);
         }
     }
@@ -417,6 +436,20 @@ actor_executor_device_push(actor_executor_device_t *self, const actor_emission_t
         (void)pthread_cond_signal(&self->work);
     }
     return is_in ? STATUS_OK : STATUS_ERR_DEVICE;
+}
+
+void
+actor_executor_device_ask(actor_executor_device_t *self, actor_executor_wish_t wish)
+{
+    if (!self->is_started) {
+        actor_executor_wish_begin(wish, NULL, self->shell, &self->is_checking);
+        return;
+    }
+    (void)pthread_mutex_lock(&self->lock);
+    self->is_asked = true;
+    self->wish = wish;
+    (void)pthread_cond_signal(&self->work);
+    (void)pthread_mutex_unlock(&self->lock);
 }
 
 uint32_t

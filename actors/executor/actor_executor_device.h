@@ -7,6 +7,7 @@
 #define ACTOR_EXECUTOR_DEVICE_H
 
 #include "actor_executor.h"
+#include "actor_executor_wish.h"
 #include "actor_shell.h"
 
 typedef struct actor_executor_device actor_executor_device_t;
@@ -25,6 +26,10 @@ MUST_CHECK proto_status_t actor_executor_device_start(actor_executor_device_t *s
  * STATUS_ERR_DEVICE then, or after the device failed. */
 MUST_CHECK proto_status_t actor_executor_device_push(actor_executor_device_t *self,
                                                      const actor_emission_t *command);
+
+/* An operator's wish (actor_executor_wish.h); the device thread answers it.  A second one before
+ * the first was looked at takes its place. */
+void actor_executor_device_ask(actor_executor_device_t *self, actor_executor_wish_t wish);
 
 /* Layer in work, for heartbeats; any thread. */
 uint32_t actor_executor_device_layer(const actor_executor_device_t *self);

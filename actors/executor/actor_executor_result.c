@@ -85,7 +85,8 @@ count_step(actor_executor_core_t *self, const executor_flight_t *flight,
     stats->prompt_tokens += flight->prompt_token_count;
     stats->generation_tokens += done->tokens.count;
     stats->graph_steps += done->mode == PROTO_STEP_DECODE_GRAPH;
-    stats->eager_steps += done->mode == PROTO_STEP_DECODE_EAGER;
+    stats->eager_steps +=
+        done->mode == PROTO_STEP_DECODE_EAGER || done->mode == PROTO_STEP_DECODE_ABOVE;
     stats->busy_ns += now_ns > self->busy_since_ns ? now_ns - self->busy_since_ns : 0;
     self->busy_since_ns = now_ns;
     self->oldest_begin_ns = now_ns;

@@ -10,7 +10,7 @@
 #include "actor_gateway_state.h"
 
 enum {
-    SNAPSHOT_VERSION = 2,
+    SNAPSHOT_VERSION = 3,
     FLAG_WAITING = 1, /* of a choice */
     FLAG_LOST = 2,
     FLAG_WAS_WAITING = 4,
@@ -56,10 +56,10 @@ static void
 save_load(const proto_load_t *load, proto_pack_t *out)
 {
     const uint64_t values[] = {
-        load->running,       load->waiting,           load->blocks_total, load->blocks_free,
-        load->blocks_cached, load->prefix_queries,    load->prefix_hits,  load->preemptions,
-        load->steps,         load->plans_refused,     load->graph_steps,  load->eager_steps,
-        load->prompt_tokens, load->generation_tokens,
+        load->running,       load->waiting,           load->blocks_total,       load->blocks_free,
+        load->blocks_cached, load->prefix_queries,    load->prefix_hits,        load->preemptions,
+        load->steps,         load->plans_refused,     load->graph_steps,        load->eager_steps,
+        load->prompt_tokens, load->generation_tokens, load->above_ladder_steps,
     };
     proto_pack_u64_array(out, values, sizeof values / sizeof values[0]);
 }
@@ -201,9 +201,9 @@ load_load(proto_unpack_t *in, proto_load_t *out)
     out->blocks_free = (uint32_t)proto_unpack_u64_max(in, PROTO_BLOCKS_MAX);
     out->blocks_cached = (uint32_t)proto_unpack_u64_max(in, PROTO_BLOCKS_MAX);
     uint64_t *rest[] = {
-        &out->prefix_queries, &out->prefix_hits,   &out->preemptions,
-        &out->steps,          &out->plans_refused, &out->graph_steps,
-        &out->eager_steps,    &out->prompt_tokens, &out->generation_tokens,
+        &out->prefix_queries,    &out->prefix_hits,        &out->preemptions, &out->steps,
+        &out->plans_refused,     &out->graph_steps,        &out->eager_steps, &out->prompt_tokens,
+        &out->generation_tokens, &out->above_ladder_steps,
     };
     for (size_t at = 0; at < sizeof rest / sizeof rest[0]; at++) {
         *rest[at] = proto_unpack_u64(in);

@@ -248,6 +248,9 @@ write_own(const actor_http_metrics_t *self, const actor_http_metrics_view_t *vie
     describe(writer, "decode_steps_total", "counter", "Decode steps by how they ran.");
     write_value(writer, "decode_steps_total", ",mode=\"graph\"", (double)load->graph_steps);
     write_value(writer, "decode_steps_total", ",mode=\"eager\"", (double)load->eager_steps);
+    write_one(writer, "decode_steps_above_ladder_total", "counter",
+              "Eager decode steps whose batch was above the capture ladder.",
+              (double)load->above_ladder_steps);
     write_one(writer, "ready", "gauge", "1: a scheduler and an executor are attached.",
               view->state.ready ? 1.0 : 0.0);
     write_one(writer, "epoch", "gauge", "Incarnation of the gateway.", (double)view->epoch);

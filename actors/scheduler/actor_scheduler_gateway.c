@@ -76,6 +76,7 @@ fill_load(const actor_scheduler_core_t *self, proto_load_t *load)
         .eager_steps = figures.eager_steps,
         .prompt_tokens = figures.prompt_tokens,
         .generation_tokens = figures.generation_tokens,
+        .above_ladder_steps = figures.above_ladder_steps,
     };
 }
 

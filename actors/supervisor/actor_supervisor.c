@@ -140,6 +140,7 @@ run(actor_supervisor_state_t *self)
         read_states(self);
         actor_supervisor_service_children(self, &wait_ns);
         actor_supervisor_service_scheduler(self, &wait_ns);
+        actor_supervisor_service_executor(self, &wait_ns);
         if (self->phase == PHASE_STOPPING) {
             actor_supervisor_service_stop(self, &wait_ns);
         }

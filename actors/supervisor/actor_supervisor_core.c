@@ -148,7 +148,8 @@ step_local(actor_supervisor_core_t *self, const actor_input_t *input, actor_outb
             member->peer = ACTOR_PEER_NONE;
             member->down_ns = input->now_ns;
         }
-    } else if (input->header->kind == PROTO_KIND_STOP || input->header->kind == PROTO_KIND_RELINK) {
+    } else if (input->header->kind == PROTO_KIND_STOP || input->header->kind == PROTO_KIND_RELINK ||
+               input->header->kind == PROTO_KIND_COMMAND) {
         require(input->header->request >= 1 && input->header->request <= self->member_count);
         uint32_t peer = self->members[input->header->request - 1].peer;
         if (peer != ACTOR_PEER_NONE) {
@@ -186,6 +187,11 @@ core_step(void *core, const actor_input_t *input, actor_outbox_t *outbox)
         linked(member, &input->body->linked);
     } else if (input->header->kind == PROTO_KIND_COMPLAINT) {
         complaint(member, &input->body->complaint);
+    } else if (input->header->kind == PROTO_KIND_COMMAND_DONE) {
+        const proto_command_done_t *done = &input->body->command_done;
+        self->executor_answer.is_new = true;
+        self->executor_answer.status = (proto_status_t)done->status;
+        copy_text(self->executor_answer.detail, sizeof self->executor_answer.detail, done->detail);
     } else if (input->header->kind == PROTO_KIND_HEARTBEAT) {
         const proto_heartbeat_t *beat = &input->body->heartbeat;
         member->step = beat->step;

@@ -1,10 +1,10 @@
 /* actor_supervisor_core.h - the supervisor's side of the control links: who is linked, what each
  * child said last, and the messages to them.
  *
- * An actor core as every other: no process, clock or socket here.  STOP, RELINK, DOWN and
- * COMMAND_DONE are injected by the process side (as inputs of its own) and passed on: STOP and
- * RELINK to the child request - 1, DOWN to every linked child but the one that it names,
- * COMMAND_DONE to the peer `request`. */
+ * An actor core as every other: no process, clock or socket here.  STOP, RELINK, COMMAND,
+ * DOWN and COMMAND_DONE are injected by the process side (as inputs of its own) and passed on:
+ * STOP, RELINK and COMMAND to the child request - 1, DOWN to every linked child but the one that it
+ * names, COMMAND_DONE to the peer `request`. */
 #ifndef ACTOR_SUPERVISOR_CORE_H
 #define ACTOR_SUPERVISOR_CORE_H
 
@@ -47,8 +47,16 @@ typedef struct {
     char argument[PROTO_TEXT_LEN_MAX + 1];
 } actor_supervisor_command_t;
 
+/* What an executor answered to a wish that was passed on. */
+typedef struct {
+    bool is_new; /* set here, cleared by the reader */
+    proto_status_t status;
+    char detail[PROTO_TEXT_LEN_MAX + 1];
+} actor_supervisor_answer_t;
+
 typedef struct {
     actor_supervisor_command_t command;
+    actor_supervisor_answer_t executor_answer;
     actor_supervisor_member_t members[ACTOR_SUPERVISOR_CHILD_COUNT_MAX];
     uint32_t member_count;
 } actor_supervisor_core_t;

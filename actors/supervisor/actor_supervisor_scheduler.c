@@ -48,9 +48,8 @@ name_of(const char *external)
     return external[0] != '\0' ? external : "the built-in one";
 }
 
-/* Answers the operator who asked for the move, if one did. */
-static void
-answer(actor_supervisor_state_t *self, proto_status_t status, const char *detail)
+void
+actor_supervisor_answer(actor_supervisor_state_t *self, proto_status_t status, const char *detail)
 {
     uint32_t peer = self->scheduler.client_peer;
     self->scheduler.client_peer = ACTOR_PEER_NONE;
@@ -142,7 +141,7 @@ end_move(actor_supervisor_state_t *self)
               ACTOR_LOG_FIELDS(actor_log_str("endpoint", name_of(scheduler->external)),
                                actor_log_str("name", link != NULL ? link->name : "")),
               "%s", text);
-    answer(self, STATUS_OK, text);
+    actor_supervisor_answer(self, STATUS_OK, text);
 }
 
 /* Nobody is where we came from either, and it was asked for that no other takes over. */
@@ -170,7 +169,7 @@ fail_move(actor_supervisor_state_t *self, const char *why)
     }
     char text[512];
     (void)snprintf(text, sizeof text, "the scheduler at %s: %s", scheduler->external, why);
-    answer(self, STATUS_ERR_PEER_LOST, text);
+    actor_supervisor_answer(self, STATUS_ERR_PEER_LOST, text);
     if (scheduler->returning && self->options->scheduler_stays) {
         stay(self, why);
         return;
@@ -207,7 +206,8 @@ service_move(actor_supervisor_state_t *self, uint64_t *wait_ns)
             tell(self, PROTO_ROLE_EXECUTOR, "the gateways are away");
         }
         scheduler->move = ACTOR_SUPERVISOR_MOVE_NONE;
-        answer(self, STATUS_OK, "the built-in scheduler takes over as its actors come back");
+        actor_supervisor_answer(self, STATUS_OK,
+                                "the built-in scheduler takes over as its actors come back");
     }
 }
 
@@ -289,7 +289,7 @@ show(actor_supervisor_state_t *self)
                     : snprintf(text + size, sizeof text - (size_t)size, "\n%s: not linked",
                                member->name);
     }
-    answer(self, STATUS_OK, text);
+    actor_supervisor_answer(self, STATUS_OK, text);
 }
 
 /* True for a socket on which a node's own actors link to each other.  A gateway or an executor of
@@ -321,18 +321,21 @@ attach(actor_supervisor_state_t *self, const char *endpoint)
 {
     const actor_supervisor_scheduler_t *scheduler = &self->scheduler;
     if (scheduler->move != ACTOR_SUPERVISOR_MOVE_NONE) {
-        answer(self, STATUS_ERR_OVERLOADED, "another move is under way; try again in a moment");
+        actor_supervisor_answer(self, STATUS_ERR_OVERLOADED,
+                                "another move is under way; try again in a moment");
     } else if (strlen(endpoint) >= sizeof scheduler->external) {
-        answer(self, STATUS_ERR_CONFIG, "an endpoint has at most 255 bytes");
+        actor_supervisor_answer(self, STATUS_ERR_CONFIG, "an endpoint has at most 255 bytes");
     } else if (strcmp(scheduler->external, endpoint) == 0) {
-        answer(self, STATUS_OK, "nothing to do: it is in charge already");
+        actor_supervisor_answer(self, STATUS_OK, "nothing to do: it is in charge already");
     } else if (endpoint[0] != '\0' && !actor_endpoint_is_local(endpoint)) {
-        answer(self, STATUS_ERR_CONFIG,
-               "the endpoint cannot be used: it takes ipc:// or tcp://127.0.0.1:PORT");
+        actor_supervisor_answer(
+            self, STATUS_ERR_CONFIG,
+            "the endpoint cannot be used: it takes ipc:// or tcp://127.0.0.1:PORT");
     } else if (is_inside_a_node(endpoint)) {
-        answer(self, STATUS_ERR_CONFIG,
-               "there a node's own actors link to each other; `onepath scheduler builtin` goes "
-               "back to the built-in scheduler");
+        actor_supervisor_answer(
+            self, STATUS_ERR_CONFIG,
+            "there a node's own actors link to each other; `onepath scheduler builtin` goes "
+            "back to the built-in scheduler");
     } else {
         begin_move(self, endpoint, "an operator asked for it");
     }
@@ -348,16 +351,20 @@ read_command(actor_supervisor_state_t *self)
     command->is_new = false;
     self->scheduler.client_peer = command->peer;
     if (self->phase != PHASE_RUNNING) {
-        answer(self, STATUS_ERR_REFUSED, "the node is ending");
+        actor_supervisor_answer(self, STATUS_ERR_REFUSED, "the node is ending");
     } else if (strcmp(command->verb, "scheduler-attach") == 0 && command->argument[0] != '\0') {
         attach(self, command->argument);
     } else if (strcmp(command->verb, "scheduler-builtin") == 0) {
         attach(self, "");
     } else if (strcmp(command->verb, "scheduler-show") == 0) {
         show(self);
+    } else if (strncmp(command->verb, "executor-", 9) == 0) {
+        actor_supervisor_ask_executor(self, command->verb, command->argument);
     } else {
-        answer(self, STATUS_ERR_INVALID,
-               "no such command: scheduler-attach ENDPOINT, scheduler-builtin, scheduler-show");
+        actor_supervisor_answer(
+            self, STATUS_ERR_INVALID,
+            "no such command: scheduler-attach ENDPOINT, scheduler-builtin, scheduler-show, "
+            "executor-check, executor-graphs on|off, executor-show");
     }
 }
 

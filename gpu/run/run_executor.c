@@ -5,6 +5,7 @@
  * on the device. */
 #include "run_executor.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -404,6 +405,26 @@ run_executor_set_graphs(run_executor_t *self, bool on)
 {
     self->graphs_off = !on;
     run_forward_step_set_graphs(self->runner, on);
+}
+
+void
+run_executor_graphs_text(const run_executor_t *self, char *out, size_t out_size_bytes)
+{
+    uint32_t count = run_forward_step_graph_count(self->runner);
+    uint32_t top = run_forward_step_ladder_top(self->runner);
+    if (count == 0) {
+        (void)snprintf(out, out_size_bytes, "no decode graphs: every step runs eagerly");
+    } else if (self->graphs_off) {
+        (void)snprintf(out, out_size_bytes,
+                       "graphs are off: every decode step runs eagerly; %" PRIu32
+                       " graphs are kept",
+                       count);
+    } else {
+        (void)snprintf(out, out_size_bytes,
+                       "graphs are on: decode steps of up to %" PRIu32
+                       " requests replay one of %" PRIu32 " graphs",
+                       top, count);
+    }
 }
 
 proto_status_t

@@ -92,6 +92,9 @@ MUST_CHECK proto_status_t run_executor_reset(run_executor_t *self);
  * launches, at any time; the captured graphs are kept. */
 void run_executor_set_graphs(run_executor_t *self, bool on);
 
+/* How decode steps run now: a sentence. */
+void run_executor_graphs_text(const run_executor_t *self, char *out, size_t out_size_bytes);
+
 /* Asks for a shadow check (run_shadow.h) of the next decode step that has a graph.  STATUS_ERR_
  * REFUSED: there are no graphs, or they are off.  `is_planted`: with a fault that it must find. */
 MUST_CHECK proto_status_t run_executor_want_check(run_executor_t *self, bool is_planted);

@@ -359,7 +359,10 @@ launch_decode(run_forward_step_t *self, const run_batch_t *batch, run_launched_t
         if (status != STATUS_OK) {
             return status;
         }
-        out->mode = PROTO_STEP_DECODE_EAGER;
+        out->mode =
+            bs > run_forward_step_ladder_top(self) && self->captured_count > 0 && !self->graphs_off
+                ? PROTO_STEP_DECODE_ABOVE
+                : PROTO_STEP_DECODE_EAGER;
         out->logits = decode_body(self, bs, eager_room(self));
         run_verify_commit_states(o, actual_bs, 0, 0);
         return STATUS_OK;
@@ -507,6 +510,12 @@ const char *
 run_forward_step_fault(const run_forward_step_t *self)
 {
     return self->fault;
+}
+
+uint32_t
+run_forward_step_ladder_top(const run_forward_step_t *self)
+{
+    return self->captured_count == 0 ? 0 : self->captured[self->captured_count - 1].key.bs;
 }
 
 uint32_t

@@ -114,6 +114,8 @@ uint32_t run_forward_step_failed_bucket(const run_forward_step_t *self);
 /* The smallest captured size that holds bs (without padding: bs itself); 0 = none, or graphs
  * are off. */
 uint32_t run_forward_step_padded_bs(const run_forward_step_t *self, uint32_t bs);
+/* Requests of the largest captured batch; 0 = nothing is captured. */
+uint32_t run_forward_step_ladder_top(const run_forward_step_t *self);
 uint32_t run_forward_step_graph_count(const run_forward_step_t *self);
 size_t run_forward_step_size_bytes(const run_forward_step_t *self);
 

@@ -125,7 +125,7 @@ START_TEST(eager_and_replayed_decode_are_identical)
             driver_logits(both[i], logits[i], WIDE * VOCABULARY, bs);
         }
         ck_assert_int_eq(results[0].mode,
-                         bs <= 32 ? PROTO_STEP_DECODE_GRAPH : PROTO_STEP_DECODE_EAGER);
+                         bs <= 32 ? PROTO_STEP_DECODE_GRAPH : PROTO_STEP_DECODE_ABOVE);
         ck_assert_int_eq(results[1].mode, PROTO_STEP_DECODE_EAGER);
         ck_assert_mem_eq(results[0].tokens, results[1].tokens, bs * sizeof(int32_t));
         ck_assert_mem_eq(logits[0], logits[1], (size_t)bs * VOCABULARY * sizeof(float));
@@ -489,7 +489,7 @@ START_TEST(the_decode_loop_allocates_nothing)
     driver_result_t result;
     for (uint32_t i = 0; i < 20; i++) {
         driver_step(&driver, NULL, 0, all, SLOTS, &result);
-        ck_assert_int_eq(result.mode, PROTO_STEP_DECODE_EAGER);
+        ck_assert_int_eq(result.mode, PROTO_STEP_DECODE_ABOVE);
     }
     ck_assert_uint_eq(driver_allocation_count(), before);
     ck_assert_int_eq(run_executor_reset(driver.executor), STATUS_OK); /* all calls have run */

@@ -188,8 +188,8 @@ START_TEST(a_step_without_a_graph_is_not_checked)
         slots[slot - 1] = slot;
     }
     driver_result_t result;
-    driver_step(&driver, NULL, 0, slots, SLOTS, &result); /* above the ladder */
-    ck_assert_int_eq(result.mode, PROTO_STEP_DECODE_EAGER);
+    driver_step(&driver, NULL, 0, slots, SLOTS, &result);
+    ck_assert_int_eq(result.mode, PROTO_STEP_DECODE_ABOVE);
     ck_assert_int_eq(run_executor_take_check(driver.executor, &verdict, &text), STATUS_AGAIN);
     driver_step(&driver, NULL, 0, slots, 3, &result);
     ck_assert_int_eq(run_executor_take_check(driver.executor, &verdict, &text), STATUS_OK);

@@ -308,7 +308,7 @@ START_TEST(any_window_gives_the_tokens_of_width_one)
                 add_decode(&pair, slot);
             }
             pair_step(&pair, &mode);
-            ck_assert_int_eq(mode, bs <= 16 ? PROTO_STEP_DECODE_GRAPH : PROTO_STEP_DECODE_EAGER);
+            ck_assert_int_eq(mode, bs <= 16 ? PROTO_STEP_DECODE_GRAPH : PROTO_STEP_DECODE_ABOVE);
         }
         pair_close(&pair);
     }

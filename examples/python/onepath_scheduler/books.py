@@ -132,7 +132,8 @@ class Scheduler:
         self.step = 0
         self.load_next_ns, self.load_due = 0, False
         self.totals = dict.fromkeys(("steps", "plans_refused", "graph_steps", "eager_steps",
-                                     "prompt_tokens", "generation_tokens", "preemptions"), 0)
+                                     "prompt_tokens", "generation_tokens", "preemptions",
+                                     "above_ladder_steps"), 0)
         self.out, self.ends = [], []
         self._forget_executor()
 
@@ -656,7 +657,8 @@ class Scheduler:
         self.free_slots.extend(flight.releases)
         mode = codec.MODE.name(result.mode)
         self.totals["graph_steps"] += mode == "DECODE_GRAPH"
-        self.totals["eager_steps"] += mode == "DECODE_EAGER"
+        self.totals["eager_steps"] += mode in ("DECODE_EAGER", "DECODE_ABOVE")
+        self.totals["above_ladder_steps"] += mode == "DECODE_ABOVE"
         self.totals["prompt_tokens"] += sum(count for count, _ in flight.extends)
         self.load_due = True
         return self._take_rows(flight, result)

@@ -1,0 +1,86 @@
+#include "actor_executor_wish.h"
+
+#include <string.h>
+
+#include "actor_fault.h"
+#include "actor_log.h"
+
+static bool
+is_text(proto_text_t text, const char *value)
+{
+    return strlen(value) == text.size_bytes && memcmp(text.data, value, text.size_bytes) == 0;
+}
+
+actor_executor_wish_t
+actor_executor_wish_of(const proto_command_t *command)
+{
+    if (is_text(command->verb, "executor-check")) {
+        return ACTOR_EXECUTOR_WISH_CHECK;
+    }
+    if (is_text(command->verb, "executor-show")) {
+        return ACTOR_EXECUTOR_WISH_SHOW;
+    }
+    if (is_text(command->verb, "executor-graphs") && is_text(command->argument, "on")) {
+        return ACTOR_EXECUTOR_WISH_GRAPHS_ON;
+    }
+    if (is_text(command->verb, "executor-graphs") && is_text(command->argument, "off")) {
+        return ACTOR_EXECUTOR_WISH_GRAPHS_OFF;
+    }
+    return ACTOR_EXECUTOR_WISH_NONE;
+}
+
+static void
+answer_with_graphs(run_executor_t *run, actor_shell_t *shell)
+{
+    char text[256];
+    run_executor_graphs_text(run, text, sizeof text);
+    actor_log(ACTOR_LOG_INFO, "device.graphs", 0, NULL, "%s", text);
+    actor_shell_answer(shell, STATUS_OK, text);
+}
+
+static void
+begin_check(run_executor_t *run, actor_shell_t *shell, bool *is_checking)
+{
+    bool is_planted = ACTOR_FAULT("executor.check_differs");
+    *is_checking = run_executor_want_check(run, is_planted) == STATUS_OK;
+    if (!*is_checking) {
+        actor_shell_answer(shell, STATUS_ERR_REFUSED,
+                           "there is nothing to compare: this executor has no graphs, or they are "
+                           "off (`onepath executor graphs on`)");
+    }
+}
+
+void
+actor_executor_wish_begin(actor_executor_wish_t wish, run_executor_t *run, actor_shell_t *shell,
+                          bool *is_checking)
+{
+    if (run == NULL || wish == ACTOR_EXECUTOR_WISH_NONE) {
+        actor_shell_answer(shell, STATUS_ERR_UNSUPPORTED,
+                           run == NULL ? "this executor has no device"
+                                       : "executor: no such command; there are executor-check, "
+                                         "executor-graphs on|off, executor-show");
+        return;
+    }
+    if (wish == ACTOR_EXECUTOR_WISH_CHECK) {
+        begin_check(run, shell, is_checking);
+        return;
+    }
+    if (wish != ACTOR_EXECUTOR_WISH_SHOW) {
+        run_executor_set_graphs(run, wish == ACTOR_EXECUTOR_WISH_GRAPHS_ON);
+    }
+    answer_with_graphs(run, shell);
+}
+
+void
+actor_executor_wish_look(run_executor_t *run, actor_shell_t *shell, bool *is_checking)
+{
+    proto_status_t verdict = STATUS_OK;
+    const char *text = NULL;
+    if (!*is_checking || run_executor_take_check(run, &verdict, &text) != STATUS_OK) {
+        return;
+    }
+    *is_checking = false;
+    actor_log(verdict == STATUS_OK ? ACTOR_LOG_INFO : ACTOR_LOG_ERROR, "device.shadow_check", 0,
+              ACTOR_LOG_FIELDS(actor_log_str("status", proto_status_name(verdict))), "%s", text);
+    actor_shell_answer(shell, verdict, text);
+}
