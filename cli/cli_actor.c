@@ -199,6 +199,7 @@ run_executor(const session_t *session)
                 .disable_prefill_graph = node->disable_prefill_graph,
                 .prefill_graph_tokens_max = node->prefill_graph_tokens_max,
                 .kernel_path = node->kernels,
+                .autotune = !node->no_autotune,
                 .graph_debug = node->graph_debug,
                 .int8_activations = node->int8_activations,
                 .cache_dtype = node->cache_dtype,

@@ -63,6 +63,7 @@ const cli_option_t cli_node_options[] = {
            "largest step with prompts that uses a graph (2048, or the largest step)"),
     NUMBER("decode-width", decode_width, 1, 16, "TOKENS",
            "tokens that a decode row computes; for developers: nobody proposes them yet (1)"),
+    FLAG("no-autotune", no_autotune, "do not measure at start which batch sizes need a graph"),
     FLAG("graph-debug", graph_debug, "check every captured address before each replay"),
     FLAG("int8-activations", int8_activations,
          "round activations to 8 bits: faster prefill, less exact"),

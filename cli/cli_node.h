@@ -35,6 +35,7 @@ typedef struct {
     bool no_capture_padding;
     bool disable_prefill_graph;
     uint32_t prefill_graph_tokens_max; /* 0 = the executor's default */
+    bool no_autotune;
     bool graph_debug;
     uint32_t decode_width;
     bool int8_activations;

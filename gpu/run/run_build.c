@@ -10,6 +10,7 @@
 
 #include "device_host.h"
 #include "proto_require.h"
+#include "run_autotune.h"
 #include "run_backend.h"
 #include "run_executor_private.h"
 #include "run_graph_settings.h"
@@ -370,6 +371,9 @@ make_runner(run_executor_t *self)
     proto_status_t status = run_forward_step_new(&options, &self->runner);
     if (status == STATUS_OK) {
         run_executor_note_memory(self, "workspaces");
+        status = run_autotune(self);
+    }
+    if (status == STATUS_OK) {
         status = run_executor_capture(self);
     }
     uint32_t bucket = self->runner == NULL ? 0 : run_forward_step_failed_bucket(self->runner);

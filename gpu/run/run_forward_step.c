@@ -85,6 +85,24 @@ run_forward_step_reserve(run_forward_step_t *self)
     return run_workspace_reserve(self->options.workspace, "the eager forward", size_bytes);
 }
 
+const uint32_t *
+run_forward_step_ladder(const run_forward_step_t *self, uint32_t *len_p)
+{
+    *len_p = self->ladder_len;
+    return self->ladder;
+}
+
+void
+run_forward_step_set_ladder(run_forward_step_t *self, const uint32_t *sizes, uint32_t count)
+{
+    require(self->captured_count == 0);
+    require(count > 0);
+    require(count <= RUN_LADDER_LEN_MAX);
+    require(sizes[count - 1] == self->ladder[self->ladder_len - 1]);
+    memcpy(self->ladder, sizes, count * sizeof *sizes);
+    self->ladder_len = count;
+}
+
 static room_t
 eager_room(const run_forward_step_t *self)
 {

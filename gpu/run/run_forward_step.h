@@ -73,6 +73,11 @@ MUST_CHECK proto_status_t run_forward_step_new(const run_forward_step_options_t 
                                                run_forward_step_t **out_p);
 void run_forward_step_destroy(run_forward_step_t **self_p);
 
+/* The sizes that a capture makes; lent. */
+const uint32_t *run_forward_step_ladder(const run_forward_step_t *self, uint32_t *len_p);
+/* Others with the same top; before a capture. */
+void run_forward_step_set_ladder(run_forward_step_t *self, const uint32_t *sizes, uint32_t count);
+
 /* Captures the decode sizes, largest first, into one pool, and the prefill graph into another. */
 MUST_CHECK proto_status_t run_forward_step_capture(run_forward_step_t *self);
 
