@@ -57,7 +57,7 @@ typedef struct {
                                * they are its draw: seeded tokens then depend on the candidates */
     bool keeps_states; /* recurrent layers, N > 1: keep the state after every row, in place of
                         * computing the accepted rows again.  Same bits, more memory */
-    bool autotune;            /* measure at start what changes no result: run_autotune.h */
+    bool autotune;     /* measure at start what changes no result: run_autotune.h */
 } run_executor_options_t;
 
 /* Loads the model, sizes and allocates everything, captures the graphs.  Takes seconds.
