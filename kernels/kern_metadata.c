@@ -4,6 +4,43 @@
 
 #include <string.h>
 
+/* A row of blocks that are a kernel page each: no inner loop, so the compiler takes several columns
+ * at once.  Returns the columns written. */
+static uint32_t
+expand_single(const kern_table_expand_args_t *a, const int32_t *blocks, int32_t *row)
+{
+    uint32_t count = a->block_columns < a->page_columns ? a->block_columns : a->page_columns;
+    uint32_t limit = a->block_count;
+    uint32_t stride = a->stride;
+    uint32_t column = 0;
+    for (; column + 8 <= count; column += 8) {
+        for (uint32_t j = 0; j < 8; j++) {
+            uint32_t block = (uint32_t)blocks[column + j]; /* a hole below 0 is beyond the limit */
+            uint32_t mask = (uint32_t)0 - (uint32_t)(block < limit);
+            row[column + j] = (int32_t)(block * stride & mask);
+        }
+    }
+    for (; column < count; column++) {
+        uint32_t block = (uint32_t)blocks[column];
+        row[column] = block < limit ? (int32_t)(block * stride) : 0;
+    }
+    return count;
+}
+
+static uint32_t
+expand_several(const kern_table_expand_args_t *a, const int32_t *blocks, int32_t *row)
+{
+    uint32_t column = 0;
+    for (uint32_t i = 0; i < a->block_columns; i++) {
+        int32_t block = blocks[i];
+        int32_t is_live = block > 0 && (uint32_t)block < a->block_count;
+        for (uint32_t j = 0; j < a->ratio && column < a->page_columns; j++) {
+            row[column++] = is_live ? block * (int32_t)a->stride + (int32_t)j : 0;
+        }
+    }
+    return column;
+}
+
 void
 kern_table_expand_host(const void *args, kern_share_t *share)
 {
@@ -16,13 +53,7 @@ kern_table_expand_host(const void *args, kern_share_t *share)
         uint32_t column = 0;
         if (b < a->actual_bs) {
             const int32_t *blocks = a->blocks + b * a->block_stride;
-            for (uint32_t i = 0; i < a->block_columns; i++) {
-                int32_t block = blocks[i];
-                int32_t is_live = block > 0 && (uint32_t)block < a->block_count;
-                for (uint32_t j = 0; j < a->ratio && column < a->page_columns; j++) {
-                    row[column++] = is_live ? block * (int32_t)a->stride + (int32_t)j : 0;
-                }
-            }
+            column = a->ratio == 1 ? expand_single(a, blocks, row) : expand_several(a, blocks, row);
         }
         if (column < a->page_columns) {
             memset(row + column, 0, (a->page_columns - column) * sizeof *row);
