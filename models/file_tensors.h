@@ -7,7 +7,7 @@
 #include "file_support.h"
 
 enum {
-    FILE_TENSOR_COUNT_MAX = 65536,
+    FILE_TENSOR_COUNT_MAX = 131072, /* 60 layers of 384 experts, each with three, are over half */
     FILE_TENSOR_RANK_MAX = 4,
 };
 
