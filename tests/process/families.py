@@ -49,20 +49,20 @@ def compare(alone, together, what):
               f"{what}: {WANTED[index]} alone gave {alone[index]!r}, now {result!r}")
 
 
-def serves(name):
+def serves(name, small=SMALL, little="1M"):
     path = fixture(name)
-    with System(*SMALL, "--no-prefix-cache", model_path=path) as node:
+    with System(*small, "--no-prefix-cache", model_path=path) as node:
         node.wait_ready()
         alone = [ask(node, fields) for fields in WANTED]
         check(len({text for text, _ in alone}) == len(WANTED), f"{name}: answers repeat: {alone}")
         compare(alone, ask_together(node, 4), f"{name} among others")
         check(node.stop() == 0, "an asked stop must exit with 0")
-    with System(*SMALL, model_path=path) as node:
+    with System(*small, model_path=path) as node:
         node.wait_ready()
         for round_number in range(2):
             compare(alone, ask_together(node, round_number), f"{name} with shared prefixes")
         check(node.metric("onepath_prefix_cache_hits_total") > 0, f"{name}: no prefix was shared")
-    with System(*SMALL, "--memory", "1M", "--enforce-eager", model_path=path) as node:
+    with System(*small, "--memory", little, "--enforce-eager", model_path=path) as node:
         node.wait_ready()
         compare(alone, ask_together(node, 8, 140), f"{name} with little memory")
         wait_for("a retraction", 5,
@@ -73,5 +73,11 @@ def latent_attention_and_grouped_experts():
     serves("tiny-deepseek")
 
 
+def recurrent_states_beside_attention():
+    """Prefix hits go on from checkpoints, which stand at multiples of a block."""
+    serves("tiny-qwen35", ("--max-model-len", "320", "--max-num-seqs", "8", "--block-size", "64",
+                           "--max-num-batched-tokens", "96"), "1M")
+
+
 if __name__ == "__main__":
-    main([latent_attention_and_grouped_experts])
+    main([latent_attention_and_grouped_experts, recurrent_states_beside_attention])
