@@ -142,8 +142,10 @@ START_TEST(any_batch_gives_the_bits_of_one_request)
         for (uint32_t step = 0; step < STEPS; step++) {
             uint32_t bs = 1 + step % SLOTS;
             driver_step(&driver, NULL, 0, slots, bs, &result);
-            ck_assert_int_eq(result.mode, round == 0 && bs <= 8 ? PROTO_STEP_DECODE_GRAPH
-                                                                : PROTO_STEP_DECODE_EAGER);
+            bool has_graph = round == 0 && bs <= 8;
+            ck_assert_int_eq(result.mode, has_graph    ? PROTO_STEP_DECODE_GRAPH
+                                          : round == 0 ? PROTO_STEP_DECODE_ABOVE
+                                                       : PROTO_STEP_DECODE_EAGER);
             driver_logits(&driver, logits, sizeof logits / sizeof *logits, bs);
             for (uint32_t row = 0; row < bs; row++) {
                 uint32_t slot = slots[row];
