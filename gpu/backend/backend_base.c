@@ -139,6 +139,7 @@ void
 backend_forward(backend_t *self, const backend_forward_t *forward)
 {
     require(forward->layer < self->pool.layer_count);
+    require(forward->output_rows == 0 || forward->output_rows >= forward->rows);
     self->vtable->forward(self, forward);
 }
 

@@ -88,8 +88,13 @@ typedef struct {
     float *output; /* [rows][output_stride] */
     size_t output_stride;
     kern_form_t output_form;
+    uint32_t output_rows; /* of the whole output, 0 = `rows`; only OPERAND needs it */
     float scale;
     const float *sinks; /* [q_heads] device, kern_attention.h; NULL = none */
+    /* Of a narrowed stage (model_narrowing.h): its rows are the last ones of each extend, and every
+     * decode row.  NULL = all rows of the forward. */
+    const int32_t *suffix_cu_lens; /* [num_extends + 1] device: running sums of the extends' */
+    uint32_t suffix_extend_rows;   /* of the extends */
 } backend_forward_t;
 
 /* One recurrent layer of a forward: its rows after the projections, before the convolution.  Which

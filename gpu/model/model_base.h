@@ -33,10 +33,11 @@ typedef struct model_context model_context_t;
  * The rules of a break's function:
  * - Its args are a plain struct, copied at capture and used again in every replay: all buffers of
  *   the workspace that it reads or writes are addresses in it.  Of the context it may use stream,
- *   backend, mode, rows, input_ids, positions, logit_rows, gather_rows and progress, which are the
- *   live ones; never workspace.
+ *   backend, mode, rows, input_ids, positions, logit_rows, gather_rows, view and progress, which
+ * are the live ones; never workspace.
  * - It touches rows [0, context->rows) only.  Rows of `output` past them are zeroed by the replay,
- *   so that what follows in the bucket computes on numbers.
+ *   so that what follows in the bucket computes on numbers.  Where a form needs the rows of the
+ * whole output, they are context->rows as it was recorded: an arg.
  * - It may not break again. */
 
 enum { MODEL_BREAK_ARGS_SIZE_MAX = 512 };
@@ -50,6 +51,7 @@ typedef struct {
     size_t args_size_bytes;
     float *output;        /* [rows][output_stride]: what a later segment reads; NULL = nothing */
     size_t output_stride; /* floats; whole rows are zeroed, so nobody else's data may lie between */
+    kern_form_t output_form; /* OPERAND: of output_stride columns, as many rows as were recorded */
 } model_break_t;
 
 /* Who ends a segment at each break and begins the next one. */
@@ -72,12 +74,14 @@ struct model_context {
     size_t workspace_bytes;     /*   model_workspace_bytes(rows, logit_rows) */
     _Atomic uint32_t *progress; /* gets the layer in work, from 1; NULL = not wanted */
     const model_breaker_t *breaker; /* of a prefill capture; NULL = breaks run in place */
+    const struct model_view *view;  /* model_narrowing.h: of extends in a model that narrows */
 };
 
 typedef struct {
     void (*destroy)(model_t *self);
     size_t (*workspace_bytes)(const model_t *self, uint32_t rows, uint32_t logit_rows);
     float *(*forward)(model_t *self, const model_context_t *context);
+    const struct model_narrowing *narrowing; /* model_narrowing.h; NULL = rows stay */
 } model_vtable_t;
 
 /* First member of every model. */

@@ -387,6 +387,7 @@ typedef struct {
     float *attn;
     const float *angles;
     uint32_t index;
+    uint32_t output_rows;
 } attention_args_t;
 
 /* Rotates queries and keys and writes keys and values where the backend says. */
@@ -443,6 +444,7 @@ run_attention(const model_t *self, const model_context_t *context, const void *a
         .output = a->attn,
         .output_stride = q_stride(c),
         .output_form = c->has_attn_gate ? KERN_FORM_ROWS : KERN_FORM_OPERAND,
+        .output_rows = a->output_rows,
         .scale = (float)scale,
         .sinks = a->layer->sinks,
     };
@@ -468,6 +470,7 @@ model_launch_attention(const model_t *self, const model_context_t *context,
         .attn = attn,
         .angles = angles,
         .index = index,
+        .output_rows = context->rows,
     };
     model_break_t part = {
         .run = run_attention,
@@ -475,6 +478,7 @@ model_launch_attention(const model_t *self, const model_context_t *context,
         .args_size_bytes = sizeof args,
         .output = attn,
         .output_stride = q_stride(c),
+        .output_form = c->has_attn_gate ? KERN_FORM_ROWS : KERN_FORM_OPERAND,
     };
     model_break(self, context, &part);
     if (c->has_attn_gate) {

@@ -9,6 +9,7 @@
 
 #include "proto_require.h"
 #include "run_guard.h"
+#include "run_narrow.h"
 #include "run_stage.h"
 #include "run_verify.h"
 
@@ -27,6 +28,7 @@ struct run_forward_step {
     size_t pool_bytes;
     bool graphs_off;              /* captured, but not to be used now */
     run_prefill_graph_t *prefill; /* NULL = none */
+    run_narrow_t *narrow;         /* NULL = the model's rows stay */
     uint32_t failed_bucket;
     uint32_t ladder[RUN_LADDER_LEN_MAX]; /* sizes to capture, ascending */
     uint32_t ladder_len;
@@ -39,6 +41,36 @@ typedef struct {
     void *memory;
     size_t size_bytes;
 } room_t;
+
+/* The row plan of a model that narrows, and the prefill graph. */
+static proto_status_t
+make_prefill(run_forward_step_t *self)
+{
+    const run_forward_step_options_t *o = &self->options;
+    const run_buffers_options_t *sizes = &o->buffers->options;
+    const model_narrowing_t *narrowing = o->model->vtable->narrowing;
+    if (narrowing != NULL) {
+        proto_status_t status =
+            run_narrow_new(sizes, narrowing->decoder_rows_per_request_max, &self->narrow);
+        if (status != STATUS_OK) {
+            return status;
+        }
+    }
+    if (o->prefill_tokens_max == 0) {
+        return STATUS_OK;
+    }
+    run_prefill_graph_options_t prefill = {
+        .device = o->device,
+        .stream = o->stream,
+        .model = o->model,
+        .tokens_max = o->prefill_tokens_max,
+        .logit_rows_max = sizes->bs_max * sizes->width,
+        .bs_max = sizes->bs_max,
+        .narrow_rows_max = self->narrow == NULL ? 0 : run_narrow_rows_max(self->narrow),
+        .graph_debug = o->graph_debug,
+    };
+    return run_prefill_graph_new(&prefill, &self->prefill);
+}
 
 proto_status_t
 run_forward_step_new(const run_forward_step_options_t *options, run_forward_step_t **out_p)
@@ -57,18 +89,11 @@ run_forward_step_new(const run_forward_step_options_t *options, run_forward_step
     }
     self->options.capture_sizes = NULL;
     proto_status_t status = run_forward_step_reserve(self);
-    if (status == STATUS_OK && options->prefill_tokens_max > 0) {
-        run_prefill_graph_options_t prefill = {
-            .device = options->device,
-            .stream = options->stream,
-            .model = options->model,
-            .tokens_max = options->prefill_tokens_max,
-            .logit_rows_max = sizes->bs_max * sizes->width,
-            .graph_debug = options->graph_debug,
-        };
-        status = run_prefill_graph_new(&prefill, &self->prefill);
+    if (status == STATUS_OK) {
+        status = make_prefill(self);
     }
     if (status != STATUS_OK) {
+        run_narrow_destroy(&self->narrow);
         free(self);
         return status;
     }
@@ -120,6 +145,7 @@ run_forward_step_destroy(run_forward_step_t **self_p)
     }
     run_forward_step_release(self);
     run_prefill_graph_destroy(&self->prefill);
+    run_narrow_destroy(&self->narrow);
     free(self);
     *self_p = NULL;
 }
@@ -493,6 +519,7 @@ launch_extend(run_forward_step_t *self, const run_batch_t *batch, run_launched_t
     context.mode = decodes == 0 ? BACKEND_MODE_EXTEND : BACKEND_MODE_MIXED;
     context.rows = tokens + decodes * width;
     context.logit_rows = sampled + decodes * width;
+    context.view = self->narrow == NULL ? NULL : run_narrow_plan(self->narrow, batch->launch);
     status = extend_forward(self, &context, out);
     if (status != STATUS_OK) {
         return status;

@@ -85,6 +85,20 @@ run_inspect_bucket(const run_executor_t *self, uint32_t rows)
     return prefill == NULL ? 0 : run_prefill_graph_bucket(prefill, rows);
 }
 
+uint32_t
+run_inspect_decoder_count(const run_executor_t *self)
+{
+    const run_prefill_graph_t *prefill = run_forward_step_prefill(self->runner);
+    return prefill == NULL ? 0 : run_prefill_graph_decoder_count(prefill);
+}
+
+uint32_t
+run_inspect_decoder_bucket(const run_executor_t *self, uint32_t rows)
+{
+    const run_prefill_graph_t *prefill = run_forward_step_prefill(self->runner);
+    return prefill == NULL ? 0 : run_prefill_graph_decoder_bucket(prefill, rows);
+}
+
 proto_status_t
 run_inspect_poison_pool(run_executor_t *self, bool is_prefill)
 {

@@ -51,6 +51,9 @@ MUST_CHECK proto_status_t run_inspect_poison_cache(run_executor_t *self);
  * eager). */
 uint32_t run_inspect_bucket_count(const run_executor_t *self);
 uint32_t run_inspect_bucket(const run_executor_t *self, uint32_t rows);
+/* The same of the decoder of a model that narrows. */
+uint32_t run_inspect_decoder_count(const run_executor_t *self);
+uint32_t run_inspect_decoder_bucket(const run_executor_t *self, uint32_t rows);
 
 /* Fills a pool of captured graphs with 0xff: the prefill graph's, or the decode graphs'.
  * STATUS_ERR_INVALID: there is none. */

@@ -4,7 +4,12 @@
  * It owns its captures and their pool, which is never the decode graphs' pool; it borrows model and
  * stream.  Attention with its cache write is the break: it runs eagerly with the live rows, so a
  * padded row writes nothing and reads nothing.  A forward of more tokens than the top bucket is the
- * eager one.  The device thread. */
+ * eager one.
+ *
+ * Around a narrowing there are two ladders: the encoder for each token bucket, the decoder for each
+ * of these buckets that is no larger than decoder_rows_per_request_max x bs_max.  A replay is
+ * encoder graph, eager narrowing into the static state, decoder graph, eager finish; a view with
+ * more rows than the largest decoder bucket runs that stage eagerly.  The device thread. */
 #ifndef RUN_PREFILL_GRAPH_H
 #define RUN_PREFILL_GRAPH_H
 
@@ -28,7 +33,10 @@ typedef struct {
     model_t *model;
     uint32_t tokens_max;     /* the top bucket */
     uint32_t logit_rows_max; /* rows with logits of one forward */
-    bool graph_debug;        /* verify addresses and poison the pool before each replay */
+    /* Of a model that narrows (model_narrowing.h), else 0. */
+    uint32_t bs_max;          /* requests of a forward */
+    uint32_t narrow_rows_max; /* rows of a view */
+    bool graph_debug;         /* verify addresses and poison the pool before each replay */
 } run_prefill_graph_options_t;
 
 /* Writes the buckets: from 16 in steps of the largest power of two <= size / 8, clamped to
@@ -64,6 +72,10 @@ const char *run_prefill_graph_fault(const run_prefill_graph_t *self);
 /* NULL: none. */
 uint32_t run_prefill_graph_bucket_count(const run_prefill_graph_t *self);
 size_t run_prefill_graph_size_bytes(const run_prefill_graph_t *self);
+
+/* Buckets of the decoder of a model that narrows, and the one for a view of `rows` (0 = eager). */
+uint32_t run_prefill_graph_decoder_count(const run_prefill_graph_t *self);
+uint32_t run_prefill_graph_decoder_bucket(const run_prefill_graph_t *self, uint32_t rows);
 
 /* The private pool; NULL while nothing is captured.  For tests that poison it. */
 device_pool_t *run_prefill_graph_pool(const run_prefill_graph_t *self);

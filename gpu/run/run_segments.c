@@ -80,7 +80,8 @@ end_segment(capture_t *capture, const model_break_t *part)
     }
     const uint8_t *end = (const uint8_t *)self->pool_memory + self->pool_bytes;
     const uint8_t *output = (const uint8_t *)part->output;
-    size_t output_bytes = self->options.rows * part->output_stride * sizeof(float);
+    size_t output_bytes = device_form_size_bytes(self->options.model->device, part->output_form,
+                                                 self->options.rows, (uint32_t)part->output_stride);
     require(output == NULL || (output >= (const uint8_t *)self->pool_memory &&
                                output_bytes <= (size_t)(end - output)));
     void *args = malloc(part->args_size_bytes + 1);
@@ -156,20 +157,32 @@ run_segments_destroy(run_segments_t **self_p)
     *self_p = NULL;
 }
 
-/* Padded rows of what a break put out. */
 static void
-scrub(const run_segments_t *self, const model_break_t *part, const model_context_t *live)
+zero(const run_segments_t *self, device_stream_t *stream, void *to, size_t size_bytes)
 {
-    if (part->output == NULL || live->rows == self->options.rows) {
-        return;
+    kern_fill_args_t args = {.to = to, .size_bytes = size_bytes, .value = 0};
+    device_ops(self->options.model->device)->fill(stream, &args);
+}
+
+/* Rows past the live ones of what a break puts out: where one row lies after the other they are
+ * zeroed alone, afterwards; in another form all of it is, before the break runs. */
+static void
+run_break(const run_segments_t *self, const model_break_t *part, const model_context_t *live)
+{
+    device_t *device = self->options.model->device;
+    uint32_t rows = self->options.rows;
+    bool is_padded = part->output != NULL && live->rows < rows;
+    if (is_padded && part->output_form != KERN_FORM_ROWS) {
+        zero(self, live->stream, part->output,
+             device_form_size_bytes(device, part->output_form, rows,
+                                    (uint32_t)part->output_stride));
     }
-    kern_fill_args_t args = {
-        .to = part->output + live->rows * part->output_stride,
-        .size_bytes =
-            (self->options.rows - live->rows) * part->output_stride * sizeof *part->output,
-        .value = 0,
-    };
-    device_ops(self->options.model->device)->fill(live->stream, &args);
+    part->run(self->options.model, live, part->args);
+    if (is_padded && part->output_form == KERN_FORM_ROWS) {
+        size_t row_bytes = part->output_stride * sizeof *part->output;
+        zero(self, live->stream, part->output + live->rows * part->output_stride,
+             (rows - live->rows) * row_bytes);
+    }
 }
 
 proto_status_t
@@ -189,8 +202,7 @@ run_segments_replay(const run_segments_t *self, const model_context_t *live)
             }
         }
         if (piece->part.run != NULL) {
-            piece->part.run(self->options.model, &context, piece->part.args);
-            scrub(self, &piece->part, live);
+            run_break(self, &piece->part, &context);
         }
     }
     return STATUS_OK;

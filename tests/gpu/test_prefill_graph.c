@@ -4,18 +4,23 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "device_host.h"
 #include "gpu_driver.h"
+#include "random_rounds.h"
 #include "run_inspect.h"
 #include "run_prefill_graph.h"
 #include "run_segments.h"
 
-enum { VOCABULARY = 320, SLOTS = 12, STEP_TOKENS = 128, TOP = 96, LEN_MAX = 224, BLOCK = 16 };
+enum {
+    VOCABULARY = RANDOM_VOCABULARY,
+    SLOTS = RANDOM_SLOTS,
+    STEP_TOKENS = RANDOM_STEP_TOKENS,
+    TOP = 96,
+};
 
-static const char *const fixtures[] = {"tiny-llama", "tiny-qwen3", "tiny-gemma3", "tiny-gpt-oss",
-                                       "tiny-deepseek"};
+static const char *const fixtures[] = {"tiny-llama",   "tiny-qwen3",    "tiny-gemma3",
+                                       "tiny-gpt-oss", "tiny-deepseek", "tiny-qwen35"};
 enum { FIXTURE_COUNT = sizeof fixtures / sizeof *fixtures };
 static char model_path[600];
 
@@ -28,7 +33,7 @@ tiny_options(const char *fixture)
         .slot_count = SLOTS,
         .model_len_max = 256,
         .step_tokens_max = STEP_TOKENS,
-        .block_granularity = BLOCK,
+        .block_granularity = strcmp(fixture, "tiny-qwen35") == 0 ? 64 : 16,
         .capture_bs_max = 8,
         .prefill_graph_tokens_max = TOP,
         .graph_debug = true,
@@ -36,26 +41,6 @@ tiny_options(const char *fixture)
         .cache_size_bytes = 64 << 20,
     };
     return options;
-}
-
-static uint64_t random_state;
-
-static uint32_t
-random_below(uint32_t end)
-{
-    random_state = random_state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-    return (uint32_t)((random_state >> 33) % end);
-}
-
-/* A new seed for each run, unless ONEPATH_SEED has one. */
-static uint32_t
-seed_of(const char *test)
-{
-    const char *text = getenv("ONEPATH_SEED");
-    uint32_t seed = text == NULL ? (uint32_t)time(NULL) : (uint32_t)strtoul(text, NULL, 10);
-    (void)printf("%s: ONEPATH_SEED=%u\n", test, seed);
-    (void)fflush(stdout);
-    return seed;
 }
 
 /* ---- buckets --------------------------------------------------------------------------------- */
@@ -206,177 +191,24 @@ END_TEST
 
 /* ---- the same bits --------------------------------------------------------------------------- */
 
-/* What one slot of a random run is at. */
-typedef struct {
-    int32_t tokens[LEN_MAX];
-    uint32_t length; /* of the prompt; 0 = the slot is free */
-    uint32_t at;     /* prompt tokens computed */
-    uint32_t drawn;  /* decode steps */
-} request_t;
-
-typedef struct {
-    driver_t *drivers[2]; /* with the prefill graph, and without */
-    request_t requests[SLOTS + 1];
-    uint32_t graph_rounds;
-    uint32_t eager_rounds;
-    uint32_t mixed_rounds;
-    uint32_t prefix_hits;
-    uint32_t round;
-} run_t;
-
-/* A prompt of its own, or one that begins with whole blocks of a neighbour's and borrows them. */
-static void
-start_request(run_t *run, uint32_t slot)
-{
-    request_t *request = &run->requests[slot];
-    request->length = 1 + random_below(LEN_MAX - 60);
-    request->at = 0;
-    request->drawn = 0;
-    driver_random_tokens(run->round * 100 + slot, VOCABULARY, request->tokens, request->length);
-    uint32_t other = 1 + random_below(SLOTS);
-    const request_t *neighbour = &run->requests[other];
-    uint32_t shared = neighbour->at / BLOCK;
-    for (int i = 0; i < 2; i++) {
-        driver_t *driver = run->drivers[i];
-        for (uint32_t column = 0; column < driver->columns; column++) {
-            driver->blocks[slot][column] = 1 + (slot - 1) * driver->columns + column;
-        }
-    }
-    if (other != slot && shared > 0 && random_below(2) == 0) {
-        shared = 1 + random_below(shared);
-        request->at = shared * BLOCK;
-        request->length = request->at + 1 + random_below(40);
-        memcpy(request->tokens, neighbour->tokens, request->at * sizeof *request->tokens);
-        for (int i = 0; i < 2; i++) {
-            memcpy(run->drivers[i]->blocks[slot], run->drivers[i]->blocks[other],
-                   shared * sizeof(uint32_t));
-        }
-        run->prefix_hits++;
-    }
-    proto_sampling_t sampling = {.prompt_length = request->length,
-                                 .temperature = slot % 2 == 0 ? 0.9 : 0.0,
-                                 .top_p = 1.0,
-                                 .repetition_penalty = 1.0,
-                                 .seed = run->round,
-                                 .ignore_eos = true};
-    for (int i = 0; i < 2; i++) {
-        driver_setup(run->drivers[i], slot, request->tokens, request->length, &sampling);
-    }
-}
-
-/* One round of some extends and some decodes in both executors; every bit of them compared. */
-static void
-random_round(run_t *run)
-{
-    static float logits[2][SLOTS * VOCABULARY];
-    driver_extend_t extends[SLOTS];
-    uint32_t decodes[SLOTS];
-    uint32_t extend_count = 0;
-    uint32_t decode_count = 0;
-    uint32_t rows = 0;
-    uint32_t token_rows = 0;
-    for (uint32_t slot = 1; slot <= SLOTS; slot++) {
-        request_t *request = &run->requests[slot];
-        if (request->length == 0 || request->drawn > 20 || random_below(40) == 0) {
-            if (random_below(3) != 0) {
-                continue;
-            }
-            start_request(run, slot);
-        }
-        if (request->at < request->length && random_below(3) == 0) {
-            uint32_t left = request->length - request->at;
-            uint32_t chunk = 1 + random_below(random_below(2) == 0 ? 8 : left);
-            chunk = chunk > left ? left : chunk;
-            if (chunk + SLOTS > STEP_TOKENS - rows) {
-                continue;
-            }
-            extends[extend_count++] = (driver_extend_t){.slot = slot,
-                                                        .begin = request->at,
-                                                        .length = chunk,
-                                                        .sample = chunk == left,
-                                                        .tokens = request->tokens + request->at};
-            token_rows += chunk == left;
-            request->at += chunk;
-            rows += chunk;
-        } else if (request->at == request->length && random_below(4) != 0) {
-            decodes[decode_count++] = slot;
-            request->drawn++;
-        }
-    }
-    rows += decode_count;
-    token_rows += decode_count;
-    if (extend_count == 0) {
-        for (uint32_t i = 0; i < decode_count; i++) {
-            run->requests[decodes[i]].drawn--;
-        }
-        return; /* pure decode is gpu.runner's */
-    }
-    driver_result_t results[2];
-    for (int i = 0; i < 2; i++) {
-        driver_step(run->drivers[i], extends, extend_count, decodes, decode_count, &results[i]);
-        driver_logits(run->drivers[i], logits[i], SLOTS * VOCABULARY, token_rows);
-    }
-    bool is_mixed = decode_count > 0;
-    bool is_graph = rows <= TOP;
-    proto_step_mode_t eager = is_mixed ? PROTO_STEP_MIXED : PROTO_STEP_EXTEND;
-    proto_step_mode_t graph = is_mixed ? PROTO_STEP_MIXED_GRAPH : PROTO_STEP_EXTEND_GRAPH;
-    ck_assert_int_eq(results[0].mode, is_graph ? graph : eager);
-    ck_assert_int_eq(results[1].mode, eager);
-    for (uint32_t row = 0; row < extend_count + decode_count; row++) {
-        ck_assert_uint_eq(results[0].flags[row], 0); /* no NaN */
-        ck_assert_int_eq(results[0].tokens[row], results[1].tokens[row]);
-    }
-    ck_assert_mem_eq(logits[0], logits[1], (size_t)token_rows * VOCABULARY * sizeof(float));
-    run->graph_rounds += is_graph;
-    run->eager_rounds += !is_graph;
-    run->mixed_rounds += is_mixed;
-}
-
-static void
-compare_blocks(run_t *run)
-{
-    const proto_executor_info_t *info = &run->drivers[0]->info;
-    for (uint32_t group = 0; group < info->group_kinds.count; group++) {
-        uint32_t blocks = (info->parent_count - 1) * info->group_packings.data[group];
-        for (uint32_t block = 1; block <= blocks; block++) {
-            uint64_t digests[2];
-            for (int i = 0; i < 2; i++) {
-                ck_assert_int_eq(run_inspect_block_digest(run->drivers[i]->executor, group, block,
-                                                          &digests[i]),
-                                 STATUS_OK);
-            }
-            ck_assert_uint_eq(digests[0], digests[1]);
-        }
-    }
-}
-
 /* Chunks, prefix hits, mixed rounds, retractions, rounds above the top bucket: the same logits, the
  * same tokens, the same cache, byte for byte. */
 START_TEST(eager_and_replayed_prefill_are_identical)
 {
     run_executor_options_t options = tiny_options(fixtures[_i]);
-    options.cache_size_bytes = 16 << 20;
-    static run_t run;
+    static random_rounds_t run;
     static driver_t drivers[2];
-    memset(&run, 0, sizeof run);
     driver_open(&drivers[0], &options);
     options.prefill_graph_tokens_max = 0;
     options.disable_prefill_graph = true;
     driver_open(&drivers[1], &options);
     ck_assert_uint_eq(run_inspect_bucket_count(drivers[1].executor), 0);
-    run.drivers[0] = &drivers[0];
-    run.drivers[1] = &drivers[1];
-    random_state = seed_of(fixtures[_i]);
-    for (run.round = 1; run.graph_rounds < 60 || run.mixed_rounds < 20 || run.eager_rounds < 2;
-         run.round++) {
-        ck_assert_uint_lt(run.round, 5000);
-        random_round(&run);
+    random_rounds_begin(&run, drivers, TOP, fixtures[_i]);
+    while (run.graph_rounds < 60 || run.mixed_rounds < 20 || run.eager_rounds < 2 ||
+           run.prefix_hits < 2) {
+        random_rounds_step(&run);
     }
-    (void)printf("%s: %u replayed, %u above the buckets, %u of them mixed, %u prefix hits\n",
-                 fixtures[_i], run.graph_rounds, run.eager_rounds, run.mixed_rounds,
-                 run.prefix_hits);
-    ck_assert_uint_gt(run.prefix_hits, 0);
-    compare_blocks(&run);
+    random_rounds_end(&run);
     driver_close(&drivers[0]);
     driver_close(&drivers[1]);
 }

@@ -125,7 +125,7 @@ forward_decode(mha_t *self, const backend_forward_t *forward, const int32_t *pag
         .output_stride = forward->output_stride,
         .output_form = forward->output_form,
         .output_first = first,
-        .output_rows = forward->rows,
+        .output_rows = forward->output_rows != 0 ? forward->output_rows : forward->rows,
         .workspace = self->slots.workspace,
         .workspace_size_bytes = self->slots.workspace_bytes,
     };
@@ -146,21 +146,23 @@ mha_forward(backend_leaf_t *base, const backend_forward_t *forward)
     const backend_prefill_t *meta = &self->slots.forward_prefill_metadata;
     require(meta->page_table != NULL);
     uint32_t decodes = meta->bs - meta->num_extends;
-    require(forward->rows == meta->extend_tokens + decodes * base->options.width);
+    bool is_suffix = forward->suffix_cu_lens != NULL;
+    uint32_t extend_rows = is_suffix ? forward->suffix_extend_rows : meta->extend_tokens;
+    require(forward->rows == extend_rows + decodes * base->options.width);
     if (meta->num_extends > 0) {
         kern_attention_extend_args_t args = {
             .cache = cache_of(self, forward, meta->page_table),
             .q = forward->q,
             .q_stride = forward->q_stride,
-            .cu_q = meta->extend_cu_lens,
+            .cu_q = is_suffix ? forward->suffix_cu_lens : meta->extend_cu_lens,
             .seq_lens = meta->seq_lens,
             .request_count = meta->num_extends,
-            .row_count = meta->extend_tokens,
+            .row_count = extend_rows,
             .output = forward->output,
             .output_stride = forward->output_stride,
             .output_form = forward->output_form,
             .output_first = 0,
-            .output_rows = forward->rows,
+            .output_rows = forward->output_rows != 0 ? forward->output_rows : forward->rows,
         };
         device_ops(base->options.device)->attention_extend(base->options.stream, &args);
     }
