@@ -384,7 +384,7 @@ static const setting_t settings[] = {
     {"no prefill graph", 0, 1, 0, 0, 0, 0, PROTO_STEP_EXTEND, PROTO_STEP_DECODE_GRAPH, 5, 0},
     {"top bucket 16", 0, 0, 0, 0, 0, 16, PROTO_STEP_EXTEND, PROTO_STEP_DECODE_GRAPH, 5, 1},
     {"top bucket 20", 0, 0, 0, 0, 0, 20, PROTO_STEP_EXTEND_GRAPH, PROTO_STEP_DECODE_GRAPH, 5, 2},
-    {"ladder to 4", 0, 0, 0, 0, 4, 0, PROTO_STEP_EXTEND_GRAPH, PROTO_STEP_DECODE_EAGER, 3, 8},
+    {"ladder to 4", 0, 0, 0, 0, 4, 0, PROTO_STEP_EXTEND_GRAPH, PROTO_STEP_DECODE_ABOVE, 3, 8},
     {"listed sizes", 0, 0, 0, 1, 0, 0, PROTO_STEP_EXTEND_GRAPH, PROTO_STEP_DECODE_GRAPH, 3, 8},
     {"no padding", 0, 0, 1, 0, 0, 0, PROTO_STEP_EXTEND_GRAPH, PROTO_STEP_DECODE_EAGER, 5, 8},
     {"listed, no padding", 0, 1, 1, 1, 0, 0, PROTO_STEP_EXTEND, PROTO_STEP_DECODE_EAGER, 3, 0},
