@@ -192,6 +192,18 @@ kern_team_run_list(kern_team_t *self, const kern_command_t *commands, uint32_t c
 }
 
 void
+kern_team_run_alone(kern_team_t *self, const kern_command_t *commands, uint32_t count)
+{
+    require(self != NULL);
+    require(commands != NULL);
+    kern_share_t share = self->members[0].share;
+    share.state = NULL;
+    share.thread_count = 1;
+    share.chunk = 0;
+    run_commands(&share, commands, count);
+}
+
+void
 kern_team_run(kern_team_t *self, kern_host_fn fn, const void *args)
 {
     kern_command_t command = {.fn = fn, .args = args};

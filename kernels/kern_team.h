@@ -41,6 +41,10 @@ void kern_team_run(kern_team_t *self, kern_host_fn fn, const void *args);
  * results as kern_team_run() for each, with one hand-over to the helpers for all. */
 void kern_team_run_list(kern_team_t *self, const kern_command_t *commands, uint32_t count);
 
+/* The same on the calling thread alone, while the helpers stay where they are: for operations that
+ * are over before a helper would be there. */
+void kern_team_run_alone(kern_team_t *self, const kern_command_t *commands, uint32_t count);
+
 uint32_t kern_team_thread_count(const kern_team_t *self);
 kern_path_t kern_team_path(const kern_team_t *self);
 

@@ -65,8 +65,19 @@ run_graph(device_stream_t *self, device_graph_t *graph)
     kern_team_run_list(self->team, graph->list, graph->count);
 }
 
-/* Runs what stands at `tail`: one command, or all launches that stand there in a row, so that the
- * team is woken once for them.  Returns how many commands that were. */
+/* Operations that one thread does, over in a few microseconds: handing them to the team would cost
+ * more, and a helper that was preempted would hold them up. */
+static bool
+is_small(kern_host_fn function)
+{
+    return function == kern_table_expand_host || function == kern_table_copy_host ||
+           function == kern_decode_locations_host || function == kern_extend_locations_host ||
+           function == kern_seq_lens_host || function == kern_decode_fill_host ||
+           function == kern_extend_fill_host || function == kern_slot_setup_host;
+}
+
+/* Runs what stands at `tail`: one command, or all launches that stand there in a row (small ones
+ * apart), so that the team is woken once for them.  Returns how many commands that were. */
 static uint64_t
 run_from(device_stream_t *self, uint64_t tail)
 {
@@ -76,7 +87,8 @@ run_from(device_stream_t *self, uint64_t tail)
         uint64_t head = atomic_load_explicit(&self->head, memory_order_acquire);
         kern_command_t list[DEVICE_LIST_LEN_MAX];
         uint32_t count = 0;
-        while (command->kind == COMMAND_KERNEL) {
+        bool small = is_small(command->function);
+        while (command->kind == COMMAND_KERNEL && is_small(command->function) == small) {
             list[count].fn = command->function;
             list[count].args = command->u.args;
             count++;
@@ -85,7 +97,11 @@ run_from(device_stream_t *self, uint64_t tail)
             }
             command = &self->queue[(tail + count) & (self->queue_len - 1)];
         }
-        kern_team_run_list(self->team, list, count);
+        if (small) {
+            kern_team_run_alone(self->team, list, count);
+        } else {
+            kern_team_run_list(self->team, list, count);
+        }
         return count;
     }
     case COMMAND_RECORD:

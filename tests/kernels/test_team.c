@@ -110,6 +110,49 @@ seconds(clockid_t clock)
     return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
 }
 
+typedef struct {
+    uint32_t claims;
+    uint32_t threads;
+    uint32_t calls;
+} alone_t;
+
+static void
+alone_host(const void *args, kern_share_t *share)
+{
+    alone_t *alone = *(alone_t *const *)args;
+    alone->threads = share->thread_count;
+    alone->calls++;
+    while (kern_share_claim(share) < CHUNKS) {
+        alone->claims++; /* not atomic: nobody else may be here */
+    }
+    kern_share_sync(share);
+}
+
+/* Small operations run without the helpers, between lists that run with them. */
+START_TEST(an_operation_can_run_on_one_thread)
+{
+    kern_team_options_t options = {.thread_count = 4, .path = KERN_PATH_PORTABLE};
+    kern_team_t *team = NULL;
+    ck_assert_int_eq(kern_team_new(&options, &team), STATUS_OK);
+    phases_t *phases = calloc(1, sizeof *phases);
+    ck_assert(phases != NULL);
+    for (int run = 0; run < 20; run++) {
+        alone_t state = {.claims = 0};
+        alone_t *alone = &state;
+        kern_command_t commands[] = {{alone_host, &alone}, {alone_host, &alone}};
+        kern_team_run_alone(team, commands, 2);
+        ck_assert_uint_eq(state.calls, 2);
+        ck_assert_uint_eq(state.threads, 1);
+        ck_assert_uint_eq(state.claims, 2 * CHUNKS); /* each begins with chunk 0 */
+        memset(phases, 0, sizeof *phases);
+        kern_team_run(team, phases_host, &phases);
+        ck_assert_uint_eq(atomic_load(&phases->early), 0);
+    }
+    free(phases);
+    kern_team_destroy(&team);
+}
+END_TEST
+
 /* Other actors need the processors: an idle team must use next to none. */
 START_TEST(an_idle_team_sleeps)
 {
@@ -177,6 +220,7 @@ main(void)
     tcase_set_timeout(tests, 60);
     tcase_add_loop_test(tests, every_chunk_of_every_phase_is_claimed_once, 1, 6);
     tcase_add_test(tests, a_list_runs_in_order);
+    tcase_add_test(tests, an_operation_can_run_on_one_thread);
     tcase_add_test(tests, an_idle_team_sleeps);
     tcase_add_test(tests, impossible_teams_are_refused);
     tcase_add_test(tests, paths_are_found_by_name);
