@@ -18,6 +18,7 @@ static const struct {
     {"executor", cli_executor, "check a running executor's graphs, switch them off and on"},
     {"sim", cli_sim, "run a whole node in one thread, with faults, from one seed"},
     {"conform", cli_conform, "check a scheduler against every rule of the protocol"},
+    {"bench", cli_bench, "measure a server: rate, latencies, errors"},
     {"actor", cli_actor, "run one actor (what `serve` starts)"},
     {"protocol", cli_protocol, "the messages, also as JSON for other languages"},
 };

@@ -116,6 +116,7 @@ void cli_signals_install(bool supervised);
 int cli_serve(int argc, char **argv);
 int cli_demo(int argc, char **argv);
 int cli_actor(int argc, char **argv);
+int cli_bench(int argc, char **argv);
 int cli_log(int argc, char **argv);
 int cli_sim(int argc, char **argv);
 int cli_scheduler(int argc, char **argv);

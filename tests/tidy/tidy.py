@@ -47,7 +47,7 @@ THIRD_PARTY = {
     r"czmq\.h|zmq\.h": ("actors/",),
     r"msgpack(\.h|/)": ("proto",),
     r"nccl\.h|cuda.*\.h": ("gpu/device", "kernels"),
-    r"event2/": ("actors/gateway",),
+    r"event2/": ("actors/gateway", "cli"),  # cli: the client of `onepath bench`, many connections at once
     r"http_parser\.h": ("actors/gateway",),
     r"jansson\.h": ("actors/gateway", "models", "cli"),
     r"pcre2\.h": ("models",),
