@@ -114,8 +114,9 @@ START_TEST(no_stop_token_before_the_minimum)
 }
 END_TEST
 
-/* Greedy is top_k 1: the largest raw logit, whatever else was asked for. */
-START_TEST(greedy_takes_the_largest_logit)
+/* Greedy is top_k 1 on the one route: the first of the largest raw logits, whatever else was asked
+ * for, for the row of a prompt and for decode rows. */
+START_TEST(the_greedy_route_is_argmax)
 {
     static float logits[VOCABULARY];
     proto_sampling_t ways[3] = {
@@ -125,9 +126,53 @@ START_TEST(greedy_takes_the_largest_logit)
     };
     for (int i = 0; i < 3; i++) {
         driver_result_t result = first_token(&ways[i]);
-        driver_logits(&driver, logits, VOCABULARY, 1);
-        for (int32_t id = 0; id < VOCABULARY; id++) {
-            ck_assert(logits[id] <= logits[result.tokens[0]]);
+        for (int step = 0; step < 8; step++) {
+            driver_logits(&driver, logits, VOCABULARY, 1);
+            int32_t first = 0;
+            for (int32_t id = 1; id < VOCABULARY; id++) {
+                first = logits[id] > logits[first] ? id : first;
+            }
+            ck_assert_int_eq(result.tokens[0], first);
+            uint32_t slot = 1;
+            driver_step(&driver, NULL, 0, &slot, 1, &result); /* the same, verified */
+        }
+    }
+}
+END_TEST
+
+/* A window of one column, as decode steps verify it, gives what a prompt's last row samples: token
+ * and log probabilities, bit for bit. */
+START_TEST(verifying_one_column_is_sampling)
+{
+    enum { GENERATED = 10, LOGPROBS = 4 };
+    for (uint64_t seed = 0; seed < 6; seed++) {
+        int32_t tokens[PROMPT + GENERATED];
+        memcpy(tokens, prompt, sizeof prompt);
+        proto_sampling_t sampling = {.temperature = seed == 0 ? 0.0 : 1.2,
+                                     .top_k = seed % 2 == 0 ? 50 : 0,
+                                     .top_p = seed % 3 == 0 ? 0.0 : 0.9,
+                                     .frequency_penalty = 0.4,
+                                     .repetition_penalty = 1.1,
+                                     .seed = seed,
+                                     .logprobs = LOGPROBS,
+                                     .prompt_length = PROMPT,
+                                     .ignore_eos = true};
+        driver_result_t verified = first_token(&sampling);
+        for (uint32_t at = 0; at < GENERATED; at++) {
+            driver_result_t sampled;
+            driver_setup(&driver, 2, tokens, PROMPT + at, &sampling);
+            driver_extend_t extend = {.slot = 2,
+                                      .length = PROMPT + at,
+                                      .sample = true,
+                                      .tokens = tokens};
+            driver_step(&driver, &extend, 1, NULL, 0, &sampled);
+            ck_assert_int_eq(sampled.tokens[0], verified.tokens[0]);
+            ck_assert_mem_eq(sampled.logprob_ids, verified.logprob_ids, LOGPROBS * sizeof(int32_t));
+            ck_assert_mem_eq(sampled.logprob_values, verified.logprob_values,
+                             LOGPROBS * sizeof(float));
+            tokens[PROMPT + at] = verified.tokens[0];
+            uint32_t slot = 1;
+            driver_step(&driver, NULL, 0, &slot, 1, &verified);
         }
     }
 }
@@ -317,7 +362,8 @@ main(void)
     tcase_set_timeout(tests, 60);
     tcase_add_test(tests, stop_tokens_are_flagged);
     tcase_add_test(tests, no_stop_token_before_the_minimum);
-    tcase_add_test(tests, greedy_takes_the_largest_logit);
+    tcase_add_test(tests, the_greedy_route_is_argmax);
+    tcase_add_test(tests, verifying_one_column_is_sampling);
     tcase_add_test(tests, seeds_name_the_draws);
     tcase_add_test(tests, logprobs_come_from_the_raw_logits);
     tcase_add_test(tests, penalties_see_generated_tokens);

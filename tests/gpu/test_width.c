@@ -6,116 +6,10 @@
 #include <string.h>
 #include <time.h>
 
-#include "cache_plan.h"
-#include "gpu_driver.h"
+#include "gpu_width.h"
 #include "run_inspect.h"
 
-enum { VOCABULARY = 320, WIDTH_MAX = 5, GENERATED = 90, SLOTS = 18, PROMPT_MAX = 40, LOGPROBS = 3 };
-
-typedef struct {
-    const char *name;
-    uint32_t granularity;
-    bool keeps_states; /* of recurrent layers: how a verification remembers */
-} fixture_t;
-
-static const fixture_t fixtures[] = {
-    {"tiny-llama", 16, false},    {"tiny-gemma3", 16, false}, {"tiny-gpt-oss", 16, false},
-    {"tiny-deepseek", 16, false}, {"tiny-qwen35", 64, false}, {"tiny-qwen35", 64, true},
-};
-enum { FIXTURE_COUNT = sizeof fixtures / sizeof *fixtures };
-static char model_path[600];
-
-static run_executor_options_t
-tiny_options(const fixture_t *fixture, uint32_t width)
-{
-    (void)snprintf(model_path, sizeof model_path, "%s", driver_fixture(fixture->name));
-    run_executor_options_t options = {
-        .model_path = model_path,
-        .slot_count = SLOTS,
-        .model_len_max = 256,
-        .step_tokens_max = 256,
-        .block_granularity = fixture->granularity,
-        .keeps_states = fixture->keeps_states,
-        .cache_size_bytes = 64 << 20,
-        .capture_bs_max = 16,
-        .graph_debug = true,
-        .width = width,
-    };
-    return options;
-}
-
-/* ---- what the requests are, and what width 1 makes of them ----------------------------------- */
-
-/* A request and its answer, with the prompt in front. */
-typedef struct {
-    uint32_t prompt_length;
-    proto_sampling_t sampling;
-    int32_t tokens[PROMPT_MAX + GENERATED];
-    int32_t logprob_ids[GENERATED][LOGPROBS];
-    float logprob_values[GENERATED][LOGPROBS];
-} answer_t;
-
-static answer_t answers[SLOTS + 1];
-
-/* Token `at` of slots first, first + 1, ..., which are the rows of the result. */
-static void
-note_tokens(uint32_t first, const driver_result_t *result, uint32_t at)
-{
-    uint32_t entry = 0;
-    for (uint32_t row = 0; row < result->row_count; row++) {
-        answer_t *answer = &answers[first + row];
-        ck_assert_uint_eq(result->counts[row], 1);
-        answer->tokens[answer->prompt_length + at] = result->tokens[row];
-        if (answer->sampling.logprobs > 0) {
-            memcpy(answer->logprob_ids[at], result->logprob_ids + entry,
-                   sizeof answer->logprob_ids[at]);
-            memcpy(answer->logprob_values[at], result->logprob_values + entry,
-                   sizeof answer->logprob_values[at]);
-            entry += LOGPROBS;
-        }
-    }
-}
-
-/* Every second request is greedy, the others draw with penalties; some want log probabilities. */
-static void
-make_answers(const fixture_t *fixture)
-{
-    run_executor_options_t options = tiny_options(fixture, 1);
-    driver_t driver;
-    driver_open(&driver, &options);
-    driver_result_t result;
-    uint32_t slots[SLOTS];
-    for (uint32_t slot = 1; slot <= SLOTS; slot++) {
-        slots[slot - 1] = slot;
-        answer_t *answer = &answers[slot];
-        answer->prompt_length = 3 + slot * 2;
-        answer->sampling = (proto_sampling_t){.prompt_length = answer->prompt_length,
-                                              .logprobs = slot % 3 == 0 ? LOGPROBS : 0,
-                                              .ignore_eos = true};
-        if (slot % 2 == 0) {
-            answer->sampling.temperature = 0.9;
-            answer->sampling.top_p = 0.95;
-            answer->sampling.top_k = 40;
-            answer->sampling.repetition_penalty = 1.1;
-            answer->sampling.frequency_penalty = 0.3;
-            answer->sampling.presence_penalty = 0.2;
-            answer->sampling.seed = 1000 + slot;
-        }
-        driver_random_tokens(slot, VOCABULARY, answer->tokens, answer->prompt_length);
-        driver_setup(&driver, slot, answer->tokens, answer->prompt_length, &answer->sampling);
-        driver_extend_t extend = {.slot = slot,
-                                  .length = answer->prompt_length,
-                                  .sample = true,
-                                  .tokens = answer->tokens};
-        driver_step(&driver, &extend, 1, NULL, 0, &result);
-        note_tokens(slot, &result, 0);
-    }
-    for (uint32_t i = 1; i < GENERATED; i++) {
-        driver_step(&driver, NULL, 0, slots, SLOTS, &result);
-        note_tokens(1, &result, i);
-    }
-    driver_close(&driver);
-}
+enum { WIDTH_MAX = 5 };
 
 /* ---- random candidates ----------------------------------------------------------------------- */
 
@@ -137,6 +31,12 @@ seed_random(const char *test)
     (void)fflush(stdout);
 }
 
+static bool
+is_mixed(proto_step_mode_t mode)
+{
+    return mode == PROTO_STEP_MIXED || mode == PROTO_STEP_MIXED_GRAPH;
+}
+
 /* How far each slot's answer is. */
 static uint32_t done[SLOTS + 1];
 
@@ -145,7 +45,7 @@ static uint32_t done[SLOTS + 1];
 static uint32_t
 propose(uint32_t slot, uint32_t width, int32_t *candidates)
 {
-    const answer_t *answer = &answers[slot];
+    const answer_t *answer = &width_answers[slot];
     uint32_t right = random_below(width);
     for (uint32_t i = 0; i + 1 < width; i++) {
         int32_t next = answer->tokens[answer->prompt_length + done[slot] + i];
@@ -173,9 +73,9 @@ typedef struct {
 } pair_t;
 
 static void
-pair_open(pair_t *self, const fixture_t *fixture, uint32_t width, bool by_rejection)
+pair_open(pair_t *self, const width_fixture_t *fixture, uint32_t width, bool by_rejection)
 {
-    run_executor_options_t options = tiny_options(fixture, width);
+    run_executor_options_t options = width_options(fixture, width);
     memset(self, 0, sizeof *self);
     options.verify_by_rejection = by_rejection;
     self->width = width;
@@ -199,7 +99,7 @@ pair_close(pair_t *self)
 static void
 add_extend(pair_t *self, uint32_t slot, uint32_t from)
 {
-    const answer_t *answer = &answers[slot];
+    const answer_t *answer = &width_answers[slot];
     done[slot] = from;
     for (int i = 0; i < 2; i++) {
         driver_setup(&self->drivers[i], slot, answer->tokens, answer->prompt_length + from,
@@ -229,7 +129,7 @@ add_decode(pair_t *self, uint32_t slot)
 static uint32_t
 check_row(const driver_result_t *result, uint32_t row, uint32_t slot, uint32_t entry)
 {
-    const answer_t *answer = &answers[slot];
+    const answer_t *answer = &width_answers[slot];
     const int32_t *tokens = answer->tokens + answer->prompt_length + done[slot];
     uint32_t count = result->counts[row];
     ck_assert_mem_eq(result->windows[row], tokens, count * sizeof *tokens);
@@ -291,10 +191,10 @@ is_full(const pair_t *self, uint32_t slot)
 START_TEST(any_window_gives_the_tokens_of_width_one)
 {
     seed_random("any_window_gives_the_tokens_of_width_one");
-    make_answers(&fixtures[_i]);
+    width_make_answers(&width_fixtures[_i]);
     for (uint32_t width = 1; width <= WIDTH_MAX; width++) {
         static pair_t pair;
-        pair_open(&pair, &fixtures[_i], width, false);
+        pair_open(&pair, &width_fixtures[_i], width, false);
         proto_step_mode_t mode;
         for (uint32_t slot = 1; slot <= SLOTS; slot++) {
             add_extend(&pair, slot, 0);
@@ -320,10 +220,10 @@ END_TEST
 START_TEST(mixed_rounds_and_retractions_change_nothing)
 {
     seed_random("mixed_rounds_and_retractions_change_nothing");
-    make_answers(&fixtures[_i]);
+    width_make_answers(&width_fixtures[_i]);
     for (uint32_t width = 2; width <= WIDTH_MAX; width += 2) {
         static pair_t pair;
-        pair_open(&pair, &fixtures[_i], width, false);
+        pair_open(&pair, &width_fixtures[_i], width, false);
         bool is_live[SLOTS + 1] = {false};
         uint32_t mixed_count = 0;
         for (uint32_t round = 0; round < 40; round++) {
@@ -340,7 +240,7 @@ START_TEST(mixed_rounds_and_retractions_change_nothing)
                 }
                 /* Begins, begins again, or resumes where it was retracted. */
                 uint32_t from = is_full(&pair, slot) || random_below(2) == 0 ? 0 : done[slot];
-                uint32_t length = answers[slot].prompt_length + from;
+                uint32_t length = width_answers[slot].prompt_length + from;
                 if (choice <= 1 && room >= length) {
                     add_extend(&pair, slot, from);
                     is_live[slot] = true;
@@ -354,7 +254,7 @@ START_TEST(mixed_rounds_and_retractions_change_nothing)
             }
             proto_step_mode_t mode;
             pair_step(&pair, &mode);
-            mixed_count += mode == PROTO_STEP_MIXED || mode == PROTO_STEP_MIXED_GRAPH;
+            mixed_count += is_mixed(mode);
         }
         ck_assert_uint_gt(mixed_count, 10);
         pair_close(&pair);
@@ -366,10 +266,10 @@ END_TEST
 START_TEST(rejection_keeps_greedy_tokens)
 {
     seed_random("rejection_keeps_greedy_tokens");
-    make_answers(&fixtures[_i]);
+    width_make_answers(&width_fixtures[_i]);
     for (uint32_t width = 1; width <= 4; width += 3) {
         static pair_t pair;
-        pair_open(&pair, &fixtures[_i], width, true);
+        pair_open(&pair, &width_fixtures[_i], width, true);
         proto_step_mode_t mode;
         for (uint32_t round = 0; round < 12; round++) {
             for (uint32_t slot = 1; slot <= SLOTS; slot += width == 1 ? 1 : 2) {
@@ -389,43 +289,14 @@ START_TEST(rejection_keeps_greedy_tokens)
 }
 END_TEST
 
-static uint64_t
-block_digest_of(driver_t *driver, uint32_t slot, uint32_t column, uint32_t group)
-{
-    uint64_t digest;
-    uint32_t block = driver->blocks[slot][column] + driver->offsets[group];
-    ck_assert_uint_lt(column, driver->columns);
-    ck_assert_int_eq(run_inspect_block_digest(driver->executor, group, block, &digest), STATUS_OK);
-    return digest;
-}
-
-static bool
-is_state(const driver_t *driver, uint32_t group)
-{
-    return driver->info.group_kinds.data[group] == CACHE_KIND_STATE;
-}
-
-/* The digest of a block of a slot, in every group that has it; states apart, since a block of them
- * is not what its tokens left there but one state. */
-static uint64_t
-block_digest(driver_t *driver, uint32_t slot, uint32_t column, bool of_states)
-{
-    uint64_t sum = 0;
-    for (uint32_t group = 0; group < driver->group_count; group++) {
-        if (is_state(driver, group) == of_states) {
-            sum = sum * 31 + block_digest_of(driver, slot, column, group);
-        }
-    }
-    return sum;
-}
-
 /* The state after what was accepted is that of width 1, in replayed and eager steps; the blocks of
  * requests that did not run, and those ahead, keep their bytes. */
 static void
 check_states(driver_t *wide, driver_t *narrow, uint32_t slot, uint32_t valid)
 {
     uint32_t last = (valid - 1) / wide->info.group_granularities.data[0];
-    ck_assert_uint_eq(block_digest(wide, slot, last, true), block_digest(narrow, slot, last, true));
+    ck_assert_uint_eq(width_block_digest(wide, slot, last, true),
+                      width_block_digest(narrow, slot, last, true));
 }
 
 /* What rejected rows wrote lies in blocks of their own request and is overwritten by what comes
@@ -433,13 +304,13 @@ check_states(driver_t *wide, driver_t *narrow, uint32_t slot, uint32_t valid)
 START_TEST(rejected_rows_leave_nothing_behind)
 {
     enum { WIDTH = 5, ROUNDS = 14, COLUMNS_MAX = 8, WATCHED = 7, COUNT = 3 };
-    const uint32_t block = fixtures[_i].granularity;
+    const uint32_t block = width_fixtures[_i].granularity;
     seed_random("rejected_rows_leave_nothing_behind");
-    make_answers(&fixtures[_i]);
+    width_make_answers(&width_fixtures[_i]);
     static pair_t wide;
     static pair_t narrow;
-    pair_open(&wide, &fixtures[_i], WIDTH, false);
-    pair_open(&narrow, &fixtures[_i], 1, false);
+    pair_open(&wide, &width_fixtures[_i], WIDTH, false);
+    pair_open(&narrow, &width_fixtures[_i], 1, false);
     proto_step_mode_t mode;
     for (uint32_t slot = 1; slot <= WATCHED; slot++) {
         add_extend(&wide, slot, 0);
@@ -450,8 +321,8 @@ START_TEST(rejected_rows_leave_nothing_behind)
     uint64_t before[2][WATCHED + 1][COLUMNS_MAX];
     for (uint32_t slot = 1; slot <= WATCHED; slot++) {
         for (uint32_t column = 0; column < columns; column++) {
-            before[0][slot][column] = block_digest(&wide.drivers[0], slot, column, false);
-            before[1][slot][column] = block_digest(&wide.drivers[0], slot, column, true);
+            before[0][slot][column] = width_block_digest(&wide.drivers[0], slot, column, false);
+            before[1][slot][column] = width_block_digest(&wide.drivers[0], slot, column, true);
         }
     }
     for (uint32_t round = 0; round < ROUNDS; round++) {
@@ -473,15 +344,16 @@ START_TEST(rejected_rows_leave_nothing_behind)
     }
     for (uint32_t slot = 1; slot <= WATCHED; slot++) {
         /* The last token is not in the cache yet; rejected rows may reach WIDTH - 1 further. */
-        uint32_t valid = slot <= COUNT ? answers[slot].prompt_length + reached[slot] - 1 : 0;
+        uint32_t valid = slot <= COUNT ? width_answers[slot].prompt_length + reached[slot] - 1 : 0;
         for (uint32_t column = 0; column < columns; column++) {
-            uint64_t digest = block_digest(&wide.drivers[0], slot, column, false);
-            ck_assert_uint_eq(digest, block_digest(&wide.drivers[1], slot, column, false));
+            uint64_t digest = width_block_digest(&wide.drivers[0], slot, column, false);
+            ck_assert_uint_eq(digest, width_block_digest(&wide.drivers[1], slot, column, false));
             if ((column + 1) * block <= valid) {
-                ck_assert_uint_eq(digest, block_digest(&narrow.drivers[0], slot, column, false));
+                ck_assert_uint_eq(digest,
+                                  width_block_digest(&narrow.drivers[0], slot, column, false));
             } else if (column * block >= valid + WIDTH - 1) {
                 ck_assert_uint_eq(digest, before[0][slot][column]);
-                ck_assert_uint_eq(block_digest(&wide.drivers[0], slot, column, true),
+                ck_assert_uint_eq(width_block_digest(&wide.drivers[0], slot, column, true),
                                   before[1][slot][column]);
             }
         }
@@ -491,107 +363,6 @@ START_TEST(rejected_rows_leave_nothing_behind)
     }
     pair_close(&wide);
     pair_close(&narrow);
-}
-END_TEST
-
-/* A stop token inside a window is its last token and flagged; what comes after it is not given. */
-START_TEST(a_stop_token_ends_the_row)
-{
-    enum { WIDTH = 4 };
-    make_answers(&fixtures[_i]);
-    run_executor_options_t options = tiny_options(&fixtures[_i], WIDTH);
-    driver_t driver;
-    driver_open(&driver, &options);
-    const answer_t *answer = &answers[2];
-    const int32_t *tokens = answer->tokens + answer->prompt_length;
-    for (uint32_t at = 1; at < 1 + WIDTH; at++) {
-        int32_t stop = tokens[at];
-        uint32_t first = 1;
-        while (tokens[first] != stop) {
-            first++;
-        }
-        for (int way = 0; way < 2; way++) {
-            proto_sampling_t sampling = answer->sampling;
-            sampling.stop_ids = (proto_bytes_t){(const uint8_t *)&stop, sizeof stop};
-            driver_setup(&driver, 1, answer->tokens, answer->prompt_length, &sampling);
-            ck_assert_int_eq(driver_prefill(&driver, 1, answer->tokens, answer->prompt_length, 64),
-                             tokens[0]);
-            uint32_t slot = 1;
-            driver_result_t result;
-            int32_t nothing[WIDTH - 1] = {-1, -1, -1};
-            ck_assert_int_eq(run_inspect_plant_candidates(driver.executor, 1,
-                                                          way == 0 ? tokens + 1 : nothing,
-                                                          WIDTH - 1),
-                             STATUS_OK);
-            driver_step(&driver, NULL, 0, &slot, 1, &result);
-            uint32_t wanted = way == 0 ? first : 1;
-            ck_assert_uint_eq(result.counts[0], wanted);
-            ck_assert_mem_eq(result.windows[0], tokens + 1, wanted * sizeof *tokens);
-            ck_assert_uint_eq(result.flags[0], tokens[wanted] == stop ? PROTO_ROW_STOP_TOKEN : 0);
-        }
-    }
-    driver_close(&driver);
-}
-END_TEST
-
-/* Steps that run ahead know no candidates: one token each, the tokens of width 1. */
-START_TEST(two_steps_in_flight_give_one_token_each)
-{
-    enum { WIDTH = 4, STEPS = 20 };
-    make_answers(&fixtures[_i]);
-    run_executor_options_t options = tiny_options(&fixtures[_i], WIDTH);
-    driver_t driver;
-    driver_open(&driver, &options);
-    const answer_t *answer = &answers[4];
-    driver_setup(&driver, 4, answer->tokens, answer->prompt_length, &answer->sampling);
-    (void)driver_prefill(&driver, 4, answer->tokens, answer->prompt_length, 64);
-    uint32_t slot = 4;
-    driver_launch(&driver, NULL, 0, &slot, 1);
-    for (uint32_t i = 1; i <= STEPS; i++) {
-        driver_result_t result;
-        driver_launch(&driver, NULL, 0, &slot, 1);
-        driver_collect(&driver, &result);
-        ck_assert_uint_eq(result.counts[0], 1);
-        ck_assert_int_eq(result.tokens[0], answer->tokens[answer->prompt_length + i]);
-    }
-    driver_result_t result;
-    driver_collect(&driver, &result);
-    driver_close(&driver);
-}
-END_TEST
-
-/* A width is the executor's; another one, or too much of it, is refused. */
-START_TEST(widths_out_of_range_are_refused)
-{
-    char error[512];
-    run_executor_options_t options = tiny_options(&fixtures[0], RUN_WIDTH_MAX + 1);
-    options.error = error;
-    options.error_size_bytes = sizeof error;
-    run_executor_t *executor = NULL;
-    ck_assert_int_eq(run_executor_new(&options, &executor), STATUS_ERR_CONFIG);
-    ck_assert_ptr_nonnull(strstr(error, "width of 17"));
-    driver_t driver;
-    options = tiny_options(&fixtures[0], RUN_WIDTH_MAX);
-    driver_open(&driver, &options);
-    /* Room for every slot to decode at once, whatever was asked for. */
-    ck_assert_uint_eq(driver.info.step_tokens_max, SLOTS * RUN_WIDTH_MAX);
-    ck_assert_ptr_nonnull(
-        memmem(driver.info.fingerprint.data, driver.info.fingerprint.size_bytes, ";width=16;", 10));
-    int32_t prompt[5] = {1, 2, 3, 4, 5};
-    driver_setup(&driver, 1, prompt, 5, NULL);
-    (void)driver_prefill(&driver, 1, prompt, 5, 5);
-    driver.info.decode_width = 1;
-    uint32_t slot = 1;
-    ck_assert_int_eq(driver_try_launch(&driver, NULL, 0, &slot, 1), STATUS_ERR_INVALID);
-    driver.info.decode_width = RUN_WIDTH_MAX;
-    ck_assert_int_eq(driver_try_launch(&driver, NULL, 0, &slot, 1), STATUS_OK);
-    driver_result_t result;
-    driver_collect(&driver, &result);
-    ck_assert_int_eq(run_inspect_plant_candidates(driver.executor, 1, prompt, RUN_WIDTH_MAX),
-                     STATUS_ERR_INVALID);
-    ck_assert_int_eq(run_inspect_plant_candidates(driver.executor, SLOTS + 1, prompt, 1),
-                     STATUS_ERR_INVALID);
-    driver_close(&driver);
 }
 END_TEST
 
@@ -605,9 +376,6 @@ main(void)
     tcase_add_loop_test(tests, mixed_rounds_and_retractions_change_nothing, 0, FIXTURE_COUNT);
     tcase_add_loop_test(tests, rejection_keeps_greedy_tokens, 0, FIXTURE_COUNT);
     tcase_add_loop_test(tests, rejected_rows_leave_nothing_behind, 0, FIXTURE_COUNT);
-    tcase_add_loop_test(tests, a_stop_token_ends_the_row, 0, FIXTURE_COUNT);
-    tcase_add_loop_test(tests, two_steps_in_flight_give_one_token_each, 0, FIXTURE_COUNT);
-    tcase_add_test(tests, widths_out_of_range_are_refused);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
