@@ -1,19 +1,21 @@
-/* kern_cuda.h - the operations of a decode step on a CUDA device (compute capability 9.0a).
+/* kern_cuda.h - the operations on a CUDA device (compute capability 9.0a).
  *
- * Launches only: nothing is allocated, nothing is waited for; everything may be captured into a
- * graph.  All pointers are device memory and 16-byte aligned.  Activations between operations are
- * BF16, sums and the residual stream float32.
+ * Each operation has the contract of its header (kern_linear.h and so on); `args` are that header's
+ * and all their pointers are memory that the device reaches.  Launches only: nothing is allocated,
+ * nothing is waited for, everything may be captured into a graph.  What differs from the host:
  *
- * Batch-invariant: tiles, splits and the order of every sum follow from the weight's shape or from
- * positions in the sequence, never from the number of rows.  So a row's bits do not depend on the
- * batch.  Products that are cut along k leave their parts side by side, [splits][rows][cols]; the
- * operation that comes next adds them up in order.
+ * - Weights are BF16, packed by kern_cuda_pack(); operands (KERN_FORM_OPERAND) are packed BF16 with
+ *   a padded number of rows; sums, the residual stream and rows (KERN_FORM_ROWS) are float32.  The
+ *   cache is in half precision.
+ * - Batch-invariant: tiles, splits and the order of every sum follow from the weight's shape or
+ * from positions in the sequence, never from the number of rows.  So a row's bits do not depend on
+ * the batch, the padding, or the chunking of a prompt.  Decode and extend are two kernels: their
+ *   results agree to rounding, not to the bit.
+ * - With programmatic dependent launch (`pdl`) an operation may start before its predecessor ended:
+ *   it loads weights, which nobody writes, and waits before it touches anything else.
  *
- * With programmatic dependent launch (`pdl`) an operation may start before its predecessor ended:
- * it loads weights, which nobody writes, and waits before it reads what others produce.
- *
- * Each function returns a cudaError_t as int: 0, or what the launch gave.  Any thread that owns
- * the stream. */
+ * Each function returns a cudaError_t as int: 0, or what the launch gave; cudaErrorInvalidValue (1)
+ * for a shape that it does not take.  Any thread that owns the stream. */
 #ifndef KERN_CUDA_H
 #define KERN_CUDA_H
 
@@ -25,16 +27,32 @@
 extern "C" {
 #endif
 
+#include "kern_attention.h"
+#include "kern_elementwise.h"
+#include "kern_embed.h"
+#include "kern_form.h"
+#include "kern_linear.h"
+#include "kern_metadata.h"
+#include "kern_norm.h"
+#include "kern_rope.h"
+#include "kern_sample.h"
+#include "kern_slot.h"
+
 typedef struct CUstream_st *kern_cuda_stream_t; /* a cudaStream_t */
 typedef uint16_t kern_bf16_t;                   /* its bits */
 
 enum {
-    KERN_CUDA_TILE_ROWS = 128,       /* a weight's rows must be a multiple */
-    KERN_CUDA_TILE_COLS = 64,        /* and its cols of this */
-    KERN_CUDA_HEAD_DIM = 128,        /* of attention */
-    KERN_CUDA_HEADS_PER_KV_MAX = 8,  /* query heads that share a kv head */
-    KERN_CUDA_ATTENTION_SPLIT = 256, /* key positions, counted from position 0 */
+    KERN_CUDA_TILE_ROWS = 128,  /* a packed weight's rows are padded to a multiple, */
+    KERN_CUDA_TILE_COLS = 64,   /* and its cols and those of operands to one of this */
+    KERN_CUDA_COLS_MAX = 16384, /* of a norm */
+    KERN_CUDA_SAMPLERS = 128,   /* rows that are sampled at once, each with a workspace */
 };
+
+/* Where an operation is launched. */
+typedef struct {
+    kern_cuda_stream_t stream;
+    bool pdl;
+} kern_cuda_where_t;
 
 #ifdef __CUDACC__
 #define KERN_CUDA_BOTH __host__ __device__
@@ -61,131 +79,72 @@ kern_cuda_batch_padded(uint32_t batch)
     return (batch + tile - 1) / tile * tile;
 }
 
+static inline KERN_CUDA_BOTH uint32_t
+kern_cuda_padded(uint32_t value, uint32_t unit)
+{
+    return (value + unit - 1) / unit * unit;
+}
+
 /* Operands of products are packed: [cols / 64][rows][64], and in each row of 64 the pieces of eight
  * values are exchanged, piece ^ (row & 7).  The index of a value; the rows of an activation are
- * kern_cuda_batch_padded(batch), those beyond the batch may hold anything. */
+ * kern_cuda_batch_padded(batch), those beyond the batch may hold anything; columns beyond the real
+ * ones are zeros. */
 static inline KERN_CUDA_BOTH size_t
 kern_cuda_packed_index(uint32_t row, uint32_t col, uint32_t row_count)
 {
-    uint32_t piece = col % 64 / 8 ^ (row & 7);
+    uint32_t piece = (col % 64 / 8) ^ (row & 7);
     return ((size_t)(col / 64) * row_count + row) * 64 + piece * 8 + col % 8;
 }
 
-/* Packs a weight [rows][cols] for kern_cuda_linear (`second` NULL), or gate and up of [rows /
- * 2][cols] each for kern_cuda_gate_up; `out` has rows * cols values and overlaps neither.  Tiles of
- * 128 rows lie one after the other. */
-int kern_cuda_pack(const kern_bf16_t *first, const kern_bf16_t *second, uint32_t rows,
-                   uint32_t cols, kern_bf16_t *out, kern_cuda_stream_t stream);
+/* Bytes of `rows` rows in operand form. */
+size_t kern_cuda_operand_size_bytes(uint32_t rows, uint32_t cols);
 
-/* parts[s][b][n] = sum over the k of split s of input[b][k] * weight[n][k]. */
-typedef struct {
-    const kern_bf16_t *weight; /* packed */
-    uint32_t rows;
-    uint32_t cols;
-    const kern_bf16_t *input; /* packed, [cols / 64][padded batch][64] */
-    uint32_t batch;
-    float *parts; /* [kern_cuda_split_count(rows, cols)][batch][rows] */
-    bool pdl;
-} kern_cuda_linear_t;
+/* Bytes of a packed weight: tiles of 128 rows, each packed as above, one after the other. */
+size_t kern_cuda_weight_size_bytes(uint32_t rows, uint32_t cols);
 
-int kern_cuda_linear(const kern_cuda_linear_t *args, kern_cuda_stream_t stream);
+/* Packs rows first .. first + count - 1, given as [count][cols], of a weight of `cols`.  Padding is
+ * not written: `out` was zeroed. */
+int kern_cuda_pack(const kern_bf16_t *from, uint32_t first, uint32_t count, uint32_t cols,
+                   kern_bf16_t *out, kern_cuda_stream_t stream);
 
-/* Cuts along k; a function of the weight's shape alone. */
-uint32_t kern_cuda_split_count(uint32_t rows, uint32_t cols);
+/* Writes the device's time in ns when all before has run. */
+int kern_cuda_stamp(uint64_t *out, kern_cuda_stream_t stream);
 
-/* output[b][n] = silu(input[b] . gate[n]) * (input[b] . up[n]) */
-typedef struct {
-    const kern_bf16_t *weight; /* gate and up, packed together */
-    uint32_t rows;             /* of each; a multiple of KERN_CUDA_TILE_ROWS / 2 */
-    uint32_t cols;
-    const kern_bf16_t *input; /* packed */
-    uint32_t batch;
-    kern_bf16_t *output; /* packed, [rows / 64][padded batch][64] */
-    bool pdl;
-} kern_cuda_gate_up_t;
+/* Reads an address that nobody has: for the test of what follows. */
+int kern_cuda_wild_read(kern_cuda_stream_t stream);
 
-int kern_cuda_gate_up(const kern_cuda_gate_up_t *args, kern_cuda_stream_t stream);
+#define KERN_CUDA_OP_LIST(OP)                                                                      \
+    OP(embed)                                                                                      \
+    OP(rms_norm)                                                                                   \
+    OP(linear)                                                                                     \
+    OP(gate_up)                                                                                    \
+    OP(rope_angles)                                                                                \
+    OP(rope_kv_write)                                                                              \
+    OP(attention_decode)                                                                           \
+    OP(attention_extend)                                                                           \
+    OP(gather_rows)                                                                                \
+    OP(copy)                                                                                       \
+    OP(fill)                                                                                       \
+    OP(sample)                                                                                     \
+    OP(sample_counts)                                                                              \
+    OP(table_expand)                                                                               \
+    OP(table_copy)                                                                                 \
+    OP(decode_locations)                                                                           \
+    OP(extend_locations)                                                                           \
+    OP(seq_lens)                                                                                   \
+    OP(decode_fill)                                                                                \
+    OP(extend_fill)                                                                                \
+    OP(decode_commit)                                                                              \
+    OP(extend_commit)                                                                              \
+    OP(stop_flags)                                                                                 \
+    OP(page_zero)                                                                                  \
+    OP(slot_setup)                                                                                 \
+    OP(mark)
 
-/* x[b] += sum of parts; output[b] = x[b] / rms(x[b]) * weight. */
-typedef struct {
-    float *x;                  /* [batch][cols] */
-    const float *parts;        /* [split_count][batch][cols]; may be NULL if split_count is 0 */
-    uint32_t split_count;      /* 0 = nothing is added */
-    const kern_bf16_t *weight; /* [cols] */
-    kern_bf16_t *output;       /* packed, [cols / 64][padded batch][64] */
-    uint32_t batch;
-    uint32_t cols; /* a multiple of 64, at most 16384 */
-    float epsilon;
-    bool pdl;
-} kern_cuda_add_norm_t;
-
-int kern_cuda_add_norm(const kern_cuda_add_norm_t *args, kern_cuda_stream_t stream);
-
-/* Adds up q, k and v, normalises q and k heads if weights are given, rotates pairs (i, i + 64),
- * stores q, and writes k and v to their cache slots. */
-typedef struct {
-    const float *parts; /* [split_count][batch][(q_heads + 2 * kv_heads) * 128] */
-    uint32_t split_count;
-    uint32_t batch;
-    uint32_t q_heads;
-    uint32_t kv_heads;
-    const kern_bf16_t *q_norm; /* [128], or NULL */
-    const kern_bf16_t *k_norm; /* [128], or NULL */
-    float epsilon;
-    const float *frequencies;       /* [64] */
-    const int32_t *positions;       /* [batch] */
-    const int32_t *write_locations; /* [batch]; negative = write nothing */
-    kern_bf16_t *q;                 /* [batch][q_heads][128] */
-    kern_bf16_t *k_cache;           /* [slots][kv_heads][128] */
-    kern_bf16_t *v_cache;
-    bool pdl;
-} kern_cuda_rope_write_t;
-
-int kern_cuda_rope_write(const kern_cuda_rope_write_t *args, kern_cuda_stream_t stream);
-
-/* Softmax attention of one query row for each request over its paged keys and values. */
-typedef struct {
-    const kern_bf16_t *q; /* [batch][q_heads][128] */
-    const kern_bf16_t *k_cache;
-    const kern_bf16_t *v_cache;
-    const int32_t *page_table; /* [batch][page_table_stride] */
-    uint32_t page_table_stride;
-    uint32_t page_size;      /* positions, a multiple of 16 */
-    const int32_t *seq_lens; /* [batch], the new token included */
-    uint32_t batch;
-    uint32_t q_heads;
-    uint32_t kv_heads;
-    uint32_t seq_len_max; /* bounds the grid; longer requests are cut */
-    float scale;
-    float *workspace;    /* kern_cuda_attention_workspace_floats() */
-    kern_bf16_t *output; /* packed, [q_heads * 2][padded batch][64] */
-    bool pdl;
-} kern_cuda_attention_t;
-
-int kern_cuda_attention(const kern_cuda_attention_t *args, kern_cuda_stream_t stream);
-size_t kern_cuda_attention_workspace_floats(uint32_t batch, uint32_t q_heads, uint32_t seq_len_max);
-
-/* x[b] = table[tokens[b]]; a token outside the vocabulary gives zeros. */
-typedef struct {
-    const kern_bf16_t *table; /* [vocabulary][cols] */
-    const int32_t *tokens;    /* [batch] */
-    uint32_t vocabulary;
-    float *x; /* [batch][cols] */
-    uint32_t batch;
-    uint32_t cols;
-} kern_cuda_embed_t;
-
-int kern_cuda_embed(const kern_cuda_embed_t *args, kern_cuda_stream_t stream);
-
-/* tokens[b] = the smallest index of the largest logit. */
-typedef struct {
-    const float *logits; /* [batch][vocabulary] */
-    uint32_t vocabulary;
-    uint32_t batch;
-    int32_t *tokens;
-} kern_cuda_argmax_t;
-
-int kern_cuda_argmax(const kern_cuda_argmax_t *args, kern_cuda_stream_t stream);
+#define KERN_CUDA_OP_PROTOTYPE(name)                                                               \
+    int kern_##name##_cuda(const kern_##name##_args_t *args, const kern_cuda_where_t *where);
+KERN_CUDA_OP_LIST(KERN_CUDA_OP_PROTOTYPE)
+#undef KERN_CUDA_OP_PROTOTYPE
 
 #ifdef __cplusplus
 }

@@ -1,79 +1,81 @@
 /* Decode attention over paged keys and values.
  *
- * A block has one request, one kv head and one split of the keys, which begins at a multiple of
- * KERN_CUDA_ATTENTION_SPLIT whatever the batch is.  Its four warps take 16 keys in turn, each with
- * a running maximum of its own, and are merged in order at the end; splits are merged in order by
- * a second kernel.  The query heads that share the kv head are the rows of the matrix unit's first
- * operand, so keys and values are read once. */
+ * A block has one row, eight query heads of one kv head, and splits of the keys, which begin at
+ * multiples of KERN_ATTENTION_SPLIT whatever the batch is.  Its four warps take 16 keys in turn,
+ * each with a running maximum of its own, and are merged in order at the end of each split; splits
+ * are merged in order by a second kernel.  The query heads that share the kv head are the rows of
+ * the matrix unit's first operand, so keys and values are read once. */
 #include <math_constants.h>
 
-#include "kern_cuda_common.cuh"
+#include "kern_cuda_paged.cuh"
 
 namespace {
 
-constexpr int DIM = KERN_CUDA_HEAD_DIM;
 constexpr int WARPS = 4;
-constexpr int KEYS = 16;           /* of a warp in one turn */
-constexpr int STAGES = 3;          /* turns under way */
-constexpr int ROW_BYTES = DIM * 2; /* of a key or a value */
-constexpr int TURN_BYTES = 2 * KEYS * ROW_BYTES;
-constexpr int SPLIT = KERN_CUDA_ATTENTION_SPLIT;
-constexpr int MERGERS = 4; /* groups of threads that merge splits */
+constexpr int KEYS = 16; /* of a warp in one turn */
+constexpr int HEADS = 8; /* query heads of a block */
+constexpr int SPLIT = KERN_ATTENTION_SPLIT;
+constexpr int MERGERS = 4;               /* groups of threads that merge splits */
+constexpr uint32_t BLOCKS_WANTED = 4096; /* beyond that a block takes several splits */
 
-/* 16-byte piece of a row, so placed that eight rows' pieces of one column lie in eight banks. */
-__device__ __forceinline__ uint32_t
-piece_offset(int row, int piece)
+template <int DIM> struct turn_t {
+    static constexpr int STAGES = DIM > 128 ? 2 : 3; /* turns under way */
+    static constexpr int ROW_BYTES = DIM * 2;        /* of a key or a value */
+    static constexpr int BYTES = 2 * KEYS * ROW_BYTES;
+    static constexpr size_t SHARED_BYTES = (size_t)WARPS * STAGES * BYTES;
+    static_assert(WARPS * HEADS * (DIM + 2) * 4 <= SHARED_BYTES, "the parts fit");
+};
+
+/* The keys that one row sees. */
+struct span_t {
+    int begin;
+    int end;
+};
+
+__device__ __forceinline__ span_t
+span_of(const kern_attention_decode_args_t &a, uint32_t row)
 {
-    return (uint32_t)(row * ROW_BYTES + ((piece ^ (row & 7)) * 16));
+    int width = (int)a.rows_per_request;
+    int position = a.seq_lens[row / width] - width + (int)(row % width);
+    int limit = (int)min((size_t)a.cache.page_table_stride * a.cache.page_size, (size_t)INT_MAX);
+    span_t span = {0, max(min(position + 1, limit), 0)};
+    if (a.cache.window_left >= 0) {
+        span.begin = max(position - a.cache.window_left, 0);
+    }
+    return span;
 }
 
+/* Keys and values of positions first .. first + 15; those outside the span become zeros. */
+template <int DIM>
 __device__ __forceinline__ void
-load_matrix(uint32_t (&r)[4], uint32_t address)
+copy_turn(const paged_t &paged, uint32_t shared, int first, span_t span)
 {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(address));
-}
-
-__device__ __forceinline__ void
-load_matrix_transposed(uint32_t (&r)[4], uint32_t address)
-{
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(address));
-}
-
-/* Keys and values of positions first .. first + 15; those from `end` on become zeros. */
-__device__ __forceinline__ void
-copy_turn(const kern_cuda_attention_t &a, uint32_t shared, uint32_t request, uint32_t kv_head,
-          int first, int end)
-{
+    constexpr int PIECES = DIM / 8;
     int lane = threadIdx.x % 32;
-    uint32_t column = (uint32_t)first / a.page_size;
-    int32_t page = first < end ? a.page_table[(size_t)request * a.page_table_stride + column] : 0;
-    size_t slot = (size_t)page * a.page_size + (uint32_t)first % a.page_size;
-    const kern_bf16_t *k = a.k_cache + (slot * a.kv_heads + kv_head) * DIM;
-    const kern_bf16_t *v = a.v_cache + (slot * a.kv_heads + kv_head) * DIM;
 #pragma unroll
-    for (int i = 0; i < KEYS * (DIM / 8) / 32; i++) {
-        int row = (i * 32 + lane) / (DIM / 8);
-        int piece = lane % (DIM / 8);
-        bool valid = first + row < end;
-        size_t offset = valid ? (size_t)row * a.kv_heads * DIM + piece * 8 : 0;
-        copy_async(shared + piece_offset(row, piece), k + offset, valid);
-        copy_async(shared + KEYS * ROW_BYTES + piece_offset(row, piece), v + offset, valid);
+    for (int i = 0; i < KEYS * PIECES / 32; i++) {
+        int row = (i * 32 + lane) / PIECES;
+        int piece = (i * 32 + lane) % PIECES;
+        int key = first + row;
+        bool valid = key >= span.begin && key < span.end && piece * 8 < paged.head_dim;
+        size_t offset = valid ? paged_offset(paged, key) + piece * 8 : 0;
+        uint32_t to = shared + piece_offset<DIM>(row, piece);
+        copy_async(to, paged.k + offset, valid);
+        copy_async(to + KEYS * DIM * 2, paged.v + offset, valid);
     }
 }
 
-struct state_t {
+template <int DIM> struct state_t {
     float max; /* of the scaled scores, base 2 */
     float sum;
     float out[DIM / 8][4]; /* [dims / 8]: dims of this lane; the upper two are of rows unused */
 };
 
 /* One turn of 16 keys: scores, softmax, values. */
+template <int DIM>
 __device__ __forceinline__ void
-attend(state_t &state, const uint32_t (&q)[DIM / 16][2], uint32_t shared, int first, int end)
+attend(state_t<DIM> &state, const uint32_t (&q)[DIM / 16][2], uint32_t shared, int first,
+       span_t span, float cap)
 {
     int lane = threadIdx.x % 32;
     float scores[2][4] = {};
@@ -81,7 +83,7 @@ attend(state_t &state, const uint32_t (&q)[DIM / 16][2], uint32_t shared, int fi
     for (int step = 0; step < DIM / 16; step++) {
         uint32_t b[4];
         int row = (lane & 7) + ((lane & 16) >> 1);
-        load_matrix(b, shared + piece_offset(row, step * 2 + ((lane & 8) >> 3)));
+        load_matrix(b, shared + piece_offset<DIM>(row, step * 2 + ((lane & 8) >> 3)));
         mma(scores[0], q[step][0], 0, q[step][1], 0, b[0], b[1]);
         mma(scores[1], q[step][0], 0, q[step][1], 0, b[2], b[3]);
     }
@@ -91,21 +93,25 @@ attend(state_t &state, const uint32_t (&q)[DIM / 16][2], uint32_t shared, int fi
 #pragma unroll
         for (int c = 0; c < 2; c++) {
             int key = first + n * 8 + (lane % 4) * 2 + c;
-            scores[n][c] = key < end ? scores[n][c] : -CUDART_INF_F;
+            scores[n][c] = cap_score(scores[n][c], cap);
+            if (key < span.begin || key >= span.end) {
+                scores[n][c] = -CUDART_INF_F;
+            }
             best = fmaxf(best, scores[n][c]);
         }
     }
     best = fmaxf(best, __shfl_xor_sync(0xffffffffu, best, 1));
     best = fmaxf(best, __shfl_xor_sync(0xffffffffu, best, 2));
     float max = fmaxf(state.max, best);
-    float shrink = exp2f(state.max - max);
+    float base = max == -CUDART_INF_F ? 0.0f : max;
+    float shrink = exp2f(state.max - base);
     float sum = 0.0f;
     uint32_t p[2];
 #pragma unroll
     for (int n = 0; n < 2; n++) {
-        float x = exp2f(scores[n][0] - max);
-        float y = exp2f(scores[n][1] - max);
-        p[n] = pack_bf16(x, y);
+        float x = exp2f(scores[n][0] - base);
+        float y = exp2f(scores[n][1] - base);
+        p[n] = pack_half(x, y);
         sum += x + y;
     }
     sum += __shfl_xor_sync(0xffffffffu, sum, 1);
@@ -121,164 +127,194 @@ attend(state_t &state, const uint32_t (&q)[DIM / 16][2], uint32_t shared, int fi
     for (int d = 0; d < DIM / 16; d++) {
         uint32_t b[4];
         int row = lane & 15;
-        load_matrix_transposed(b,
-                               shared + KEYS * ROW_BYTES + piece_offset(row, d * 2 + (lane >> 4)));
+        load_matrix_transposed(b, shared + KEYS * DIM * 2 +
+                                      piece_offset<DIM>(row, d * 2 + (lane >> 4)));
         mma(state.out[d * 2], p[0], 0, p[1], 0, b[0], b[1]);
         mma(state.out[d * 2 + 1], p[0], 0, p[1], 0, b[2], b[3]);
     }
 }
 
-/* What a split leaves: [request][q_head][split] of max, sum and the unscaled values. */
+/* What splits leave: [row][q_head][split] of max, sum and the unscaled values. */
+struct parts_t {
+    float *values; /* [...][head_dim] */
+    float *maxima;
+    float *sums;
+    uint32_t splits;
+};
+
 __device__ __forceinline__ size_t
-part_index(const kern_cuda_attention_t &a, uint32_t request, uint32_t head, uint32_t split,
-           uint32_t splits)
+part_index(const kern_attention_decode_args_t &a, const parts_t &parts, uint32_t row, uint32_t head,
+           uint32_t split)
 {
-    return ((size_t)request * a.q_heads + head) * splits + split;
+    return ((size_t)row * a.cache.q_heads + head) * parts.splits + split;
 }
 
-/* Leaves the block's part of the softmax: [warp][row][dim] in shared memory, then the merge in the
+/* Leaves the block's part of the softmax: [warp][head][dim] in shared memory, then the merge in the
  * order of the warps. */
+template <int DIM>
 __device__ __forceinline__ void
-leave_part(const kern_cuda_attention_t &a, const state_t &state, uint8_t *shared, float *maxima,
-           float *sums, float *values)
+leave_part(const kern_attention_decode_args_t &a, const parts_t &parts, const state_t<DIM> &state,
+           uint8_t *shared, size_t first_part, uint32_t heads)
 {
     int warp = threadIdx.x / 32;
     int lane = threadIdx.x % 32;
-    uint32_t row = lane / 4;
-    uint32_t group = a.q_heads / a.kv_heads;
+    uint32_t head_dim = a.cache.head_dim;
+    uint32_t mine = lane / 4;
     float *merged = reinterpret_cast<float *>(shared);
-    float *limits = merged + WARPS * KERN_CUDA_HEADS_PER_KV_MAX * DIM;
-    if (row < group) {
+    float *limits = merged + WARPS * HEADS * DIM;
+    if (mine < heads) {
 #pragma unroll
         for (int d = 0; d < DIM / 8; d++) {
-            float *to =
-                merged + (warp * KERN_CUDA_HEADS_PER_KV_MAX + row) * DIM + d * 8 + (lane % 4) * 2;
+            float *to = merged + (warp * HEADS + mine) * DIM + d * 8 + (lane % 4) * 2;
             to[0] = state.out[d][0];
             to[1] = state.out[d][1];
         }
         if (lane % 4 == 0) {
-            limits[(warp * KERN_CUDA_HEADS_PER_KV_MAX + row) * 2] = state.max;
-            limits[(warp * KERN_CUDA_HEADS_PER_KV_MAX + row) * 2 + 1] = state.sum;
+            limits[(warp * HEADS + mine) * 2] = state.max;
+            limits[(warp * HEADS + mine) * 2 + 1] = state.sum;
         }
     }
     __syncthreads();
-    uint32_t splits = gridDim.x;
-    for (uint32_t head = 0; head < group; head++) {
+    for (uint32_t head = 0; head < heads; head++) {
         float max = -CUDART_INF_F;
         for (int w = 0; w < WARPS; w++) {
-            max = fmaxf(max, limits[(w * KERN_CUDA_HEADS_PER_KV_MAX + head) * 2]);
+            max = fmaxf(max, limits[(w * HEADS + head) * 2]);
         }
-        float sum = 0.0f;
-        float value = 0.0f;
-        for (int w = 0; w < WARPS; w++) {
-            const float *limit = limits + (w * KERN_CUDA_HEADS_PER_KV_MAX + head) * 2;
-            float weight = exp2f(limit[0] - max);
-            sum += limit[1] * weight;
-            value += merged[(w * KERN_CUDA_HEADS_PER_KV_MAX + head) * DIM + threadIdx.x] * weight;
-        }
-        size_t part = part_index(a, blockIdx.z, blockIdx.y * group + head, blockIdx.x, splits);
-        values[part * DIM + threadIdx.x] = value;
-        if (threadIdx.x == 0) {
-            maxima[part] = max;
-            sums[part] = sum;
+        float base = max == -CUDART_INF_F ? 0.0f : max;
+        size_t part = first_part + (size_t)head * parts.splits;
+        for (uint32_t dim = threadIdx.x; dim < head_dim; dim += WARPS * 32) {
+            float sum = 0.0f;
+            float value = 0.0f;
+            for (int w = 0; w < WARPS; w++) {
+                const float *limit = limits + (w * HEADS + head) * 2;
+                float weight = exp2f(limit[0] - base);
+                sum += limit[1] * weight;
+                value += merged[(w * HEADS + head) * DIM + dim] * weight;
+            }
+            parts.values[part * head_dim + dim] = value;
+            if (dim == 0) {
+                parts.maxima[part] = max;
+                parts.sums[part] = sum;
+            }
         }
     }
+    __syncthreads();
 }
 
-__global__ void __launch_bounds__(32 * WARPS)
-    attention_kernel(kern_cuda_attention_t a, float *maxima, float *sums, float *values)
+/* The query heads of a block as the matrix unit's rows; the scale is folded in. */
+template <int DIM>
+__device__ __forceinline__ void
+load_queries(const kern_attention_decode_args_t &a, uint32_t row, uint32_t head, uint32_t heads,
+             uint32_t (&q)[DIM / 16][2])
 {
-    extern __shared__ __align__(128) uint8_t shared[];
-    int warp = threadIdx.x / 32;
     int lane = threadIdx.x % 32;
-    uint32_t split = blockIdx.x;
-    uint32_t kv_head = blockIdx.y;
-    uint32_t request = blockIdx.z;
-    uint32_t group = a.q_heads / a.kv_heads;
-    pdl_wait();
-    pdl_trigger();
-    int end = min(a.seq_lens[request], (int)a.seq_len_max);
-    int begin = (int)split * SPLIT;
-    if (begin >= end) {
-        return;
-    }
-    end = min(end, begin + SPLIT);
-    uint32_t mine = shared_address(shared) + warp * STAGES * TURN_BYTES;
-    int turns = (end - begin + WARPS * KEYS - 1) / (WARPS * KEYS);
-#pragma unroll
-    for (int i = 0; i < STAGES - 1; i++) {
-        int first = begin + (i * WARPS + warp) * KEYS;
-        if (i < turns) {
-            copy_turn(a, mine + i * TURN_BYTES, request, kv_head, first, end);
-        }
-        copy_commit();
-    }
-    uint32_t q[DIM / 16][2];
-    uint32_t row = lane / 4;
-    const kern_bf16_t *from =
-        a.q + ((size_t)request * a.q_heads + kv_head * group + row) * DIM + (lane % 4) * 2;
+    uint32_t mine = lane / 4;
+    float factor = query_factor(a.cache);
+    const float *from =
+        a.q + (size_t)row * a.q_stride + (size_t)(head + mine) * a.cache.head_dim + (lane % 4) * 2;
 #pragma unroll
     for (int step = 0; step < DIM / 16; step++) {
-        q[step][0] = row < group ? *reinterpret_cast<const uint32_t *>(from + step * 16) : 0;
-        q[step][1] = row < group ? *reinterpret_cast<const uint32_t *>(from + step * 16 + 8) : 0;
-        /* Scores in base 2; the scale is folded in once, in float32, and rounded like q itself. */
-        __nv_bfloat162 low = *reinterpret_cast<__nv_bfloat162 *>(&q[step][0]);
-        __nv_bfloat162 high = *reinterpret_cast<__nv_bfloat162 *>(&q[step][1]);
-        float factor = a.scale * 1.44269504f;
-        q[step][0] = pack_bf16(__low2float(low) * factor, __high2float(low) * factor);
-        q[step][1] = pack_bf16(__low2float(high) * factor, __high2float(high) * factor);
+        bool valid = mine < heads && step * 16 < (int)a.cache.head_dim;
+        float2 low = valid ? *reinterpret_cast<const float2 *>(from + step * 16) : float2{0, 0};
+        float2 high =
+            valid ? *reinterpret_cast<const float2 *>(from + step * 16 + 8) : float2{0, 0};
+        q[step][0] = pack_half(low.x * factor, low.y * factor);
+        q[step][1] = pack_half(high.x * factor, high.y * factor);
     }
-    state_t state = {-CUDART_INF_F, 0.0f, {}};
-    for (int turn = 0; turn < turns; turn++) {
-        int ahead = turn + STAGES - 1;
-        if (ahead < turns) {
-            int first = begin + (ahead * WARPS + warp) * KEYS;
-            copy_turn(a, mine + ahead % STAGES * TURN_BYTES, request, kv_head, first, end);
-        }
-        copy_commit();
-        copy_wait<STAGES - 1>();
-        __syncwarp();
-        int first = begin + (turn * WARPS + warp) * KEYS;
-        if (first < end) {
-            attend(state, q, mine + turn % STAGES * TURN_BYTES, first, end);
-        }
-        __syncwarp();
-    }
-    copy_wait<0>();
-    __syncthreads();
-    leave_part(a, state, shared, maxima, sums, values);
 }
 
-/* A quarter of the splits for each 128 threads, then the quarters in order. */
-__global__ void
-__launch_bounds__(MERGERS *DIM)
-    merge_kernel(kern_cuda_attention_t a, const float *maxima, const float *sums,
-                 const float *values, uint32_t splits)
+template <int DIM>
+__global__ void __launch_bounds__(32 * WARPS)
+    decode_kernel(const __grid_constant__ kern_attention_decode_args_t a, parts_t parts)
 {
-    __shared__ float shared_values[MERGERS][DIM];
-    __shared__ float limits[MERGERS][2];
-    uint32_t head = blockIdx.x;
-    uint32_t request = blockIdx.y;
-    uint32_t quarter = threadIdx.x / DIM;
-    uint32_t dim = threadIdx.x % DIM;
-    pdl_trigger();
+    using turn = turn_t<DIM>;
+    extern __shared__ __align__(128) uint8_t shared[];
+    int warp = threadIdx.x / 32;
+    uint32_t row = blockIdx.z;
+    uint32_t group = a.cache.q_heads / a.cache.kv_heads;
+    uint32_t tiles = (group + HEADS - 1) / HEADS;
+    uint32_t kv_head = blockIdx.y / tiles;
+    uint32_t first_head = blockIdx.y % tiles * HEADS;
+    uint32_t heads = min(group - first_head, (uint32_t)HEADS);
     pdl_wait();
-    int length = min(a.seq_lens[request], (int)a.seq_len_max);
-    uint32_t count = length <= 0 ? 0 : ((uint32_t)length + SPLIT - 1) / SPLIT;
-    size_t first = part_index(a, request, head, 0, splits);
-    uint32_t begin = count * quarter / MERGERS;
-    uint32_t end = count * (quarter + 1) / MERGERS;
-    float max = -CUDART_INF_F;
-    for (uint32_t s = begin; s < end; s++) {
-        max = fmaxf(max, maxima[first + s]);
+    pdl_trigger();
+    span_t span = span_of(a, row);
+    if (span.begin / SPLIT + (int)blockIdx.x >= (span.end + SPLIT - 1) / SPLIT) {
+        return;
     }
+    paged_t paged = paged_of(a.cache, row / a.rows_per_request, kv_head);
+    uint32_t mine = shared_address(shared) + warp * turn::STAGES * turn::BYTES;
+    uint32_t head = kv_head * group + first_head;
+    uint32_t q[DIM / 16][2];
+    load_queries<DIM>(a, row, head, heads, q);
+    for (int split = span.begin / SPLIT + (int)blockIdx.x; split * SPLIT < span.end;
+         split += gridDim.x) {
+        int begin = split * SPLIT;
+        int end = min(span.end, begin + SPLIT);
+        int from = max(span.begin - begin, 0) / (WARPS * KEYS);
+        int turns = (end - begin + WARPS * KEYS - 1) / (WARPS * KEYS);
+#pragma unroll
+        for (int i = 0; i < turn::STAGES - 1; i++) {
+            if (from + i < turns) {
+                copy_turn<DIM>(paged, mine + i * turn::BYTES,
+                               begin + ((from + i) * WARPS + warp) * KEYS, span);
+            }
+            copy_commit();
+        }
+        state_t<DIM> state = {-CUDART_INF_F, 0.0f, {}};
+        for (int at = from; at < turns; at++) {
+            int ahead = at + turn::STAGES - 1;
+            if (ahead < turns) {
+                copy_turn<DIM>(paged, mine + (ahead - from) % turn::STAGES * turn::BYTES,
+                               begin + (ahead * WARPS + warp) * KEYS, span);
+            }
+            copy_commit();
+            copy_wait<turn::STAGES - 1>();
+            __syncwarp();
+            int first = begin + (at * WARPS + warp) * KEYS;
+            if (first < end) {
+                attend<DIM>(state, q, mine + (at - from) % turn::STAGES * turn::BYTES, first, span,
+                            a.cache.logit_cap);
+            }
+            __syncwarp();
+        }
+        copy_wait<0>();
+        __syncthreads();
+        leave_part<DIM>(a, parts, state, shared, part_index(a, parts, row, head, split), heads);
+    }
+}
+
+/* A quarter of the splits for each head_dim threads, then the quarters in order. */
+__global__ void __launch_bounds__(1024)
+    merge_kernel(const __grid_constant__ kern_attention_decode_args_t a, parts_t parts)
+{
+    __shared__ float shared_values[MERGERS][KERN_HEAD_DIM_MAX];
+    __shared__ float limits[MERGERS][2];
+    uint32_t head_dim = a.cache.head_dim;
+    uint32_t head = blockIdx.x;
+    uint32_t row = blockIdx.y;
+    uint32_t quarter = threadIdx.x / head_dim;
+    uint32_t dim = threadIdx.x % head_dim;
+    pdl_wait();
+    pdl_trigger();
+    span_t span = span_of(a, row);
+    int low = span.begin / SPLIT;
+    int count = max((span.end + SPLIT - 1) / SPLIT - low, 0);
+    size_t first = part_index(a, parts, row, head, low);
+    int begin = count * (int)quarter / MERGERS;
+    int end = count * ((int)quarter + 1) / MERGERS;
+    float max = -CUDART_INF_F;
+    for (int s = begin; s < end; s++) {
+        max = fmaxf(max, parts.maxima[first + s]);
+    }
+    float base = max == -CUDART_INF_F ? 0.0f : max;
     float sum = 0.0f;
     float value = 0.0f;
 #pragma unroll 4
-    for (uint32_t s = begin; s < end; s++) {
-        float weight = exp2f(maxima[first + s] - max);
-        sum += sums[first + s] * weight;
-        value += values[(first + s) * DIM + dim] * weight;
+    for (int s = begin; s < end; s++) {
+        float weight = exp2f(parts.maxima[first + s] - base);
+        sum += parts.sums[first + s] * weight;
+        value += parts.values[(first + s) * head_dim + dim] * weight;
     }
     shared_values[quarter][dim] = value;
     if (dim == 0) {
@@ -289,63 +325,80 @@ __launch_bounds__(MERGERS *DIM)
     if (quarter > 0) {
         return;
     }
-    for (int q = 1; q < MERGERS; q++) {
-        max = fmaxf(max, limits[q][0]);
+    float sink = sink_of(a.cache, head);
+    max = sink;
+    for (int i = 0; i < MERGERS; i++) {
+        max = fmaxf(max, limits[i][0]);
     }
-    float total = 0.0f;
+    base = max == -CUDART_INF_F ? 0.0f : max;
+    float total = exp2f(sink - base);
     float merged = 0.0f;
-    for (int q = 0; q < MERGERS; q++) {
-        float weight = limits[q][0] == -CUDART_INF_F ? 0.0f : exp2f(limits[q][0] - max);
-        total += limits[q][1] * weight;
-        merged += shared_values[q][dim] * weight;
+    for (int i = 0; i < MERGERS; i++) {
+        float weight = exp2f(limits[i][0] - base);
+        total += limits[i][1] * weight;
+        merged += shared_values[i][dim] * weight;
     }
-    size_t to = kern_cuda_packed_index(request, head * DIM + dim, kern_cuda_batch_padded(a.batch));
-    a.output[to] = float_to_bf16(count == 0 ? 0.0f : merged / total);
+    float result = total > 0.0f || total != total ? merged / total : 0.0f;
+    output_t output = {a.output, a.output_stride, a.output_form, a.output_rows};
+    uint32_t to = a.output_first + row;
+    write_value(output, to, head * head_dim + dim, result);
+    if (head + 1 == a.cache.q_heads && dim == 0) {
+        pad_row(output, to, a.cache.q_heads * head_dim);
+    }
 }
 
-uint32_t
-split_count(uint32_t seq_len_max)
+template <int DIM>
+int
+launch_decode(const kern_attention_decode_args_t *args, parts_t parts, dim3 grid,
+              const kern_cuda_where_t *where)
 {
-    return (seq_len_max + SPLIT - 1) / SPLIT;
+    kern_cuda_launch_t how = {};
+    how.grid = grid;
+    how.threads = 32 * WARPS;
+    how.shared_bytes = turn_t<DIM>::SHARED_BYTES;
+    how.pdl = where->pdl;
+    how.stream = where->stream;
+    return launch(decode_kernel<DIM>, how, *args, parts);
 }
 
 } // namespace
 
-size_t
-kern_cuda_attention_workspace_floats(uint32_t batch, uint32_t q_heads, uint32_t seq_len_max)
-{
-    return (size_t)batch * q_heads * split_count(seq_len_max) * (DIM + 2);
-}
-
 int
-kern_cuda_attention(const kern_cuda_attention_t *args, kern_cuda_stream_t stream)
+kern_attention_decode_cuda(const kern_attention_decode_args_t *args, const kern_cuda_where_t *where)
 {
-    if (args->batch == 0) {
+    uint32_t rows = args->bs * args->rows_per_request;
+    const kern_attention_cache_t *cache = &args->cache;
+    if (rows == 0) {
         return 0;
     }
-    if (args->kv_heads == 0 || args->q_heads % args->kv_heads != 0 ||
-        args->q_heads / args->kv_heads > KERN_CUDA_HEADS_PER_KV_MAX ||
-        args->page_size % KEYS != 0 || args->seq_len_max == 0) {
+    if (!paged_is_valid(*cache) || rows > 65535) {
         return (int)cudaErrorInvalidValue;
     }
-    uint32_t splits = split_count(args->seq_len_max);
-    size_t parts = (size_t)args->batch * args->q_heads * splits;
-    float *values = args->workspace;
-    float *maxima = values + parts * DIM;
-    float *sums = maxima + parts;
-    kern_cuda_launch_t how = {};
-    how.grid = dim3(splits, args->kv_heads, args->batch);
-    how.threads = 32 * WARPS;
-    how.shared_bytes = (size_t)WARPS * STAGES * TURN_BYTES;
-    how.pdl = args->pdl;
-    how.stream = stream;
-    int status = launch(attention_kernel, how, *args, maxima, sums, values);
+    size_t key_limit = cache->page_table_stride * cache->page_size;
+    parts_t parts = {};
+    parts.splits = (uint32_t)((key_limit + SPLIT - 1) / SPLIT);
+    size_t count = (size_t)rows * cache->q_heads * parts.splits;
+    if (count * (cache->head_dim + 2) * sizeof(float) > args->workspace_size_bytes) {
+        return (int)cudaErrorInvalidValue;
+    }
+    parts.values = static_cast<float *>(args->workspace);
+    parts.maxima = parts.values + count * cache->head_dim;
+    parts.sums = parts.maxima + count;
+    uint32_t group = cache->q_heads / cache->kv_heads;
+    uint32_t tiles = cache->kv_heads * ((group + HEADS - 1) / HEADS);
+    uint32_t across = BLOCKS_WANTED / (tiles * rows);
+    across = across < 1 ? 1 : across > parts.splits ? parts.splits : across;
+    dim3 grid(across, tiles, rows);
+    int status = cache->head_dim <= 64    ? launch_decode<64>(args, parts, grid, where)
+                 : cache->head_dim <= 128 ? launch_decode<128>(args, parts, grid, where)
+                                          : launch_decode<256>(args, parts, grid, where);
     if (status != 0) {
         return status;
     }
-    how.grid = dim3(args->q_heads, args->batch);
-    how.threads = MERGERS * DIM;
-    how.shared_bytes = 0;
-    return launch(merge_kernel, how, *args, (const float *)maxima, (const float *)sums,
-                  (const float *)values, splits);
+    kern_cuda_launch_t how = {};
+    how.grid = dim3(cache->q_heads, rows);
+    how.threads = MERGERS * cache->head_dim;
+    how.pdl = where->pdl;
+    how.stream = where->stream;
+    return launch(merge_kernel, how, *args, parts);
 }

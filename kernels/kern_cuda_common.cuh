@@ -3,6 +3,7 @@
 #define KERN_CUDA_COMMON_CUH
 
 #include <cuda_bf16.h>
+#include <cuda_fp16.h>
 #include <cuda_runtime.h>
 #include <stdint.h>
 
@@ -24,17 +25,6 @@ pdl_trigger()
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
-}
-
-/* 16 bytes of a weight: read once, so kept out of L1. */
-__device__ __forceinline__ uint4
-load_stream(const void *address)
-{
-    uint4 value;
-    asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
-                 : "l"(address));
-    return value;
 }
 
 /* Copies 16 bytes to shared memory, or zeros where `valid` is false. */
@@ -60,14 +50,12 @@ copy_wait()
     asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
 }
 
-__device__ __forceinline__ uint4
-load_shared(uint32_t shared)
+__device__ __forceinline__ void
+store_shared(uint32_t shared, uint4 value)
 {
-    uint4 value;
-    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
-                 : "r"(shared));
-    return value;
+    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(shared), "r"(value.x),
+                 "r"(value.y), "r"(value.z), "r"(value.w)
+                 : "memory");
 }
 
 __device__ __forceinline__ uint32_t
@@ -76,11 +64,11 @@ shared_address(const void *pointer)
     return (uint32_t)__cvta_generic_to_shared(pointer);
 }
 
-/* d += a (16 x 16, rows) * b (16 x 8, columns) */
+/* d += a (16 x 16, rows) * b (16 x 8, columns), half precision in */
 __device__ __forceinline__ void
 mma(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1)
 {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, "
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, "
                  "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                  : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
@@ -91,6 +79,31 @@ pack_bf16(float low, float high)
 {
     __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
     return *reinterpret_cast<uint32_t *>(&pair);
+}
+
+__device__ __forceinline__ uint32_t
+pack_half(float low, float high)
+{
+    __half2 pair = __floats2half2_rn(low, high);
+    return *reinterpret_cast<uint32_t *>(&pair);
+}
+
+__device__ __forceinline__ void
+load_matrix(uint32_t (&r)[4], uint32_t address)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(address)
+                 : "memory");
+}
+
+__device__ __forceinline__ void
+load_matrix_transposed(uint32_t (&r)[4], uint32_t address)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(address)
+                 : "memory");
 }
 
 __device__ __forceinline__ float
@@ -121,6 +134,7 @@ typedef struct {
     dim3 grid;
     uint32_t threads;
     size_t shared_bytes;
+    uint32_t cluster; /* blocks along x that share memory; 0 and 1 = none */
     bool pdl;
     kern_cuda_stream_t stream;
 } kern_cuda_launch_t;
@@ -137,16 +151,25 @@ launch(void (*kernel)(Parameters...), const kern_cuda_launch_t &how, Arguments..
             return (int)status;
         }
     }
-    cudaLaunchAttribute attribute;
-    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attribute.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchAttribute attributes[2];
+    unsigned count = 0;
+    if (how.pdl) {
+        attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+        attributes[count++].val.programmaticStreamSerializationAllowed = 1;
+    }
+    if (how.cluster > 1) {
+        attributes[count].id = cudaLaunchAttributeClusterDimension;
+        attributes[count].val.clusterDim.x = how.cluster;
+        attributes[count].val.clusterDim.y = 1;
+        attributes[count++].val.clusterDim.z = 1;
+    }
     cudaLaunchConfig_t config = {};
     config.gridDim = how.grid;
     config.blockDim = dim3(how.threads);
     config.dynamicSmemBytes = how.shared_bytes;
     config.stream = how.stream;
-    config.attrs = &attribute;
-    config.numAttrs = how.pdl ? 1 : 0;
+    config.attrs = attributes;
+    config.numAttrs = count;
     return (int)cudaLaunchKernelEx(&config, kernel, (Parameters)arguments...);
 }
 

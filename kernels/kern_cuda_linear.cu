@@ -1,10 +1,11 @@
-/* Products of a few rows with BF16 weights, made to stream the weights at memory speed.
+/* Products with BF16 weights, made to stream the weights at memory speed for a few rows.
  *
  * The weight is the matrix unit's first operand (64 rows a warpgroup), the batch its second, so the
- * same instructions in the same order make a row's sums whether it is alone or one of 128.  Both
- * operands lie in memory as the unit reads them (kern_cuda_pack), so that one bulk copy fills a
- * stage; the copies of the first stages of weights are under way before the predecessor's end is
- * waited for. */
+ * same instructions in the same order make a row's sums whether it is alone or one of thousands.
+ * Both operands lie in memory as the unit reads them (kern_cuda_pack), so that one bulk copy fills
+ * a stage; the copies of the first stages of weights are under way before the predecessor's end is
+ * waited for.  A small weight is cut along k over the blocks of a cluster, which add up their sums
+ * in order through each other's shared memory. */
 #include "kern_cuda_wgmma.cuh"
 
 namespace {
@@ -14,6 +15,9 @@ constexpr int ROWS = KERN_CUDA_TILE_ROWS; /* of a block: two warpgroups of 64 */
 constexpr int CONSUMERS = 256;            /* threads of the two warpgroups */
 constexpr int THREADS = CONSUMERS + 32;   /* and the warp that copies */
 constexpr uint32_t WEIGHT_BYTES = ROWS * COLS * 2;
+constexpr int SUMS_STRIDE = ROWS + 4; /* floats: no two lanes of a store in one bank */
+constexpr int HALF_STRIDE = ROWS / 2 + 4;
+constexpr uint32_t SPLITS_MAX = 8; /* blocks of a cluster */
 
 /* Stages fill what shared memory two blocks of a multiprocessor leave. */
 template <int N> struct stages_t {
@@ -21,20 +25,23 @@ template <int N> struct stages_t {
     static constexpr uint32_t BYTES = WEIGHT_BYTES + INPUT_BYTES;
     static constexpr int COUNT = (int)(106 * 1024 / BYTES);
     static constexpr size_t SHARED_BYTES = COUNT * BYTES + 1024 + 2 * COUNT * 8;
+    static_assert(N * SUMS_STRIDE * 4 <= COUNT * BYTES, "sums fit the stages");
+    static_assert(2 * N * HALF_STRIDE * 4 <= COUNT * BYTES, "both halves fit the stages");
 };
 
 /* What a block multiplies: chunks of one tile of the weight, and of one tile of the batch. */
 struct work_t {
-    const kern_bf16_t *weight; /* the first chunk */
-    const kern_bf16_t *input;  /* the first chunk's first row of this tile */
-    size_t input_stride;       /* values from chunk to chunk */
-    int count;                 /* of chunks */
+    const kern_bf16_t *weight[2]; /* the first chunk's upper and lower 64 rows */
+    const kern_bf16_t *input;     /* the first chunk's first row of this tile */
+    size_t input_stride;          /* values from chunk to chunk */
+    int count;                    /* of chunks */
 };
 
 template <int N> struct ring_t {
     uint32_t stages;
     uint32_t full; /* barriers, 8 bytes each */
     uint32_t empty;
+    float *memory; /* the stages again */
 
     __device__ uint32_t
     weight(int at) const
@@ -64,9 +71,11 @@ __device__ __forceinline__ ring_t<N>
 make_ring()
 {
     extern __shared__ uint8_t shared[];
-    uint32_t base = (shared_address(shared) + 1023) & ~1023u;
+    uint32_t start = shared_address(shared);
+    uint32_t base = (start + 1023) & ~1023u;
     uint32_t barriers = base + stages_t<N>::COUNT * stages_t<N>::BYTES;
-    ring_t<N> ring = {base, barriers, barriers + stages_t<N>::COUNT * 8};
+    ring_t<N> ring = {base, barriers, barriers + stages_t<N>::COUNT * 8,
+                      reinterpret_cast<float *>(shared + (base - start))};
     if (threadIdx.x == 0) {
         for (int i = 0; i < stages_t<N>::COUNT; i++) {
             barrier_init(ring.full_at(i), 1);
@@ -78,6 +87,21 @@ make_ring()
     return ring;
 }
 
+template <int N>
+__device__ __forceinline__ void
+copy_weight(const ring_t<N> &ring, const work_t &work, int at)
+{
+    size_t offset = (size_t)at * (ROWS * COLS);
+    barrier_expect(ring.full_at(at), stages_t<N>::BYTES);
+    if (work.weight[1] == work.weight[0] + ROWS / 2 * COLS) {
+        copy_bulk(ring.weight(at), work.weight[0] + offset, WEIGHT_BYTES, ring.full_at(at));
+        return;
+    }
+    copy_bulk(ring.weight(at), work.weight[0] + offset, WEIGHT_BYTES / 2, ring.full_at(at));
+    copy_bulk(ring.weight(at) + WEIGHT_BYTES / 2, work.weight[1] + offset, WEIGHT_BYTES / 2,
+              ring.full_at(at));
+}
+
 /* One thread: keeps the ring full. */
 template <int N>
 __device__ __forceinline__ void
@@ -87,9 +111,7 @@ produce(const ring_t<N> &ring, const work_t &work)
     int first = work.count < COUNT ? work.count : COUNT;
     /* Weights do not depend on the predecessor. */
     for (int at = 0; at < first; at++) {
-        barrier_expect(ring.full_at(at), stages_t<N>::BYTES);
-        copy_bulk(ring.weight(at), work.weight + (size_t)at * (ROWS * COLS), WEIGHT_BYTES,
-                  ring.full_at(at));
+        copy_weight<N>(ring, work, at);
     }
     pdl_wait();
     for (int at = 0; at < first; at++) {
@@ -98,9 +120,7 @@ produce(const ring_t<N> &ring, const work_t &work)
     }
     for (int at = first; at < work.count; at++) {
         barrier_wait(ring.empty_at(at), ring_t<N>::parity(at - COUNT));
-        barrier_expect(ring.full_at(at), stages_t<N>::BYTES);
-        copy_bulk(ring.weight(at), work.weight + (size_t)at * (ROWS * COLS), WEIGHT_BYTES,
-                  ring.full_at(at));
+        copy_weight<N>(ring, work, at);
         copy_bulk(ring.weight(at) + WEIGHT_BYTES, work.input + at * work.input_stride,
                   stages_t<N>::INPUT_BYTES, ring.full_at(at));
     }
@@ -130,197 +150,375 @@ consume(const ring_t<N> &ring, int count, float (&sums)[N / 2])
     wgmma_wait<0>();
 }
 
+/* ---- linear ---------------------------------------------------------------------------------- */
+
+struct matrix_t {
+    const kern_bf16_t *weight;
+    float *output;
+    const float *bias;
+    size_t output_stride;
+    uint32_t rows;  /* real ones */
+    uint32_t tiles; /* of all matrices up to this one */
+};
+
+struct linear_t {
+    matrix_t matrices[KERN_LINEAR_WEIGHTS_MAX];
+    const kern_bf16_t *input;
+    uint32_t chunks;
+    uint32_t splits;
+    uint32_t batch;
+    uint32_t batch_padded;
+    bool accumulate;
+};
+
+/* The sum of one output, written where it belongs. */
+__device__ __forceinline__ void
+leave(const linear_t &a, const matrix_t &matrix, uint32_t row, uint32_t b, float sum)
+{
+    if (row < matrix.rows && b < a.batch) {
+        float *out = matrix.output + (size_t)b * matrix.output_stride + row;
+        sum += matrix.bias != nullptr ? matrix.bias[row] : 0.0f;
+        *out = a.accumulate ? *out + sum : sum;
+    }
+}
+
+/* The blocks of a cluster hold the parts of one tile: each adds up some rows of the batch. */
+template <int N>
+__device__ __forceinline__ void
+add_parts(const linear_t &a, const matrix_t &matrix, uint32_t tile_row, const ring_t<N> &ring,
+          const float (&sums)[N / 2])
+{
+    uint32_t lane = threadIdx.x % 32;
+    uint32_t row = threadIdx.x / 32 * 16 + lane / 4;
+    consumers_sync(); /* the stages are read */
+#pragma unroll
+    for (int n = 0; n < N / 8; n++) {
+#pragma unroll
+        for (int c = 0; c < 2; c++) {
+            float *to = ring.memory + (n * 8 + lane % 4 * 2 + c) * SUMS_STRIDE + row;
+            to[0] = sums[n * 4 + c];
+            to[8] = sums[n * 4 + 2 + c];
+        }
+    }
+    cluster_sync();
+    uint32_t rank = cluster_rank();
+    uint32_t first = rank * N / a.splits;
+    uint32_t end = (rank + 1) * N / a.splits;
+    uint32_t base = shared_address(ring.memory);
+    for (uint32_t at = threadIdx.x; at < (end - first) * ROWS; at += CONSUMERS) {
+        uint32_t b = first + at / ROWS;
+        if (blockIdx.y * N + b >= a.batch) {
+            break;
+        }
+        uint32_t address = base + (b * SUMS_STRIDE + at % ROWS) * 4;
+        float sum = 0.0f;
+        for (uint32_t s = 0; s < a.splits; s++) {
+            sum += load_cluster(address, s);
+        }
+        leave(a, matrix, tile_row + at % ROWS, blockIdx.y * N + b, sum);
+    }
+    cluster_sync(); /* nobody's memory goes while others read it */
+}
+
 template <int N>
 __global__ void
-__launch_bounds__(THREADS)
-    linear_kernel(const kern_bf16_t *weight, const kern_bf16_t *input, float *parts, uint32_t rows,
-                  uint32_t cols, uint32_t batch, uint32_t batch_padded, uint32_t chunks)
+__launch_bounds__(THREADS) linear_kernel(const __grid_constant__ linear_t a)
 {
     ring_t<N> ring = make_ring<N>();
-    uint32_t chunk = blockIdx.y * chunks;
+    uint32_t tile = blockIdx.x / a.splits;
+    uint32_t split = blockIdx.x % a.splits;
+    uint32_t which = 0;
+    while (tile >= a.matrices[which].tiles) {
+        which++;
+    }
+    const matrix_t &matrix = a.matrices[which];
+    tile -= which > 0 ? a.matrices[which - 1].tiles : 0;
+    uint32_t chunk = split * a.chunks / a.splits;
+    int count = (int)((split + 1) * a.chunks / a.splits - chunk);
     pdl_trigger();
     if (threadIdx.x >= CONSUMERS) {
         if (threadIdx.x == CONSUMERS) {
-            size_t block = (size_t)blockIdx.x * (cols / COLS) + chunk;
-            work_t work = {weight + block * (ROWS * COLS),
-                           input + ((size_t)chunk * batch_padded + blockIdx.z * N) * COLS,
-                           (size_t)batch_padded * COLS, (int)chunks};
+            const kern_bf16_t *weight =
+                matrix.weight + ((size_t)tile * a.chunks + chunk) * (ROWS * COLS);
+            work_t work = {{weight, weight + ROWS / 2 * COLS},
+                           a.input + ((size_t)chunk * a.batch_padded + blockIdx.y * N) * COLS,
+                           (size_t)a.batch_padded * COLS,
+                           count};
             produce<N>(ring, work);
         }
         return;
     }
     float sums[N / 2] = {};
-    consume<N>(ring, (int)chunks, sums);
+    consume<N>(ring, count, sums);
+    pdl_wait(); /* the output may still be read by who came before */
+    if (a.splits > 1) {
+        add_parts<N>(a, matrix, tile * ROWS, ring, sums);
+        return;
+    }
     uint32_t lane = threadIdx.x % 32;
-    uint32_t row = blockIdx.x * ROWS + threadIdx.x / 32 * 16 + lane / 4;
-    float *out = parts + (size_t)blockIdx.y * batch * rows + row;
-    pdl_wait(); /* the parts may still be read by who came before */
+    uint32_t row = tile * ROWS + threadIdx.x / 32 * 16 + lane / 4;
 #pragma unroll
     for (int n = 0; n < N / 8; n++) {
 #pragma unroll
         for (int c = 0; c < 2; c++) {
-            uint32_t b = blockIdx.z * N + n * 8 + lane % 4 * 2 + c;
-            if (b < batch) {
-                out[(size_t)b * rows] = sums[n * 4 + c];
-                out[(size_t)b * rows + 8] = sums[n * 4 + 2 + c];
-            }
+            uint32_t b = blockIdx.y * N + n * 8 + lane % 4 * 2 + c;
+            leave(a, matrix, row, b, sums[n * 4 + c]);
+            leave(a, matrix, row + 8, b, sums[n * 4 + 2 + c]);
         }
     }
 }
+
+/* ---- gate and up ----------------------------------------------------------------------------- */
+
+struct gate_up_t {
+    const kern_bf16_t *gate;
+    const kern_bf16_t *up;
+    const kern_bf16_t *input;
+    kern_bf16_t *output;
+    uint32_t chunks;
+    uint32_t batch;
+    uint32_t batch_padded;
+    kern_gate_t bend;
+};
 
 __device__ __forceinline__ float
-silu_times(float gate, float up)
+bend(kern_gate_t how, float gate)
 {
-    return gate / (1.0f + __expf(-gate)) * up;
+    if (how == KERN_GATE_SILU) {
+        return gate / (1.0f + __expf(-gate));
+    }
+    float inner = 0.7978845608028654f * (gate + 0.044715f * gate * gate * gate);
+    return 0.5f * gate * (1.0f + tanhf(inner));
 }
 
-/* Of 16 packed rows eight are of the gate and eight of the same rows of the up projection, so one
- * thread has both. */
+/* The first warpgroup has 64 rows of the gate, the second the same rows of the up projection. */
 template <int N>
 __global__ void
-__launch_bounds__(THREADS)
-    gate_up_kernel(const kern_bf16_t *weight, const kern_bf16_t *input, kern_bf16_t *output,
-                   uint32_t cols, uint32_t batch, uint32_t batch_padded)
+__launch_bounds__(THREADS) gate_up_kernel(const __grid_constant__ gate_up_t a)
 {
     ring_t<N> ring = make_ring<N>();
-    uint32_t chunks = cols / COLS;
     pdl_trigger();
     if (threadIdx.x >= CONSUMERS) {
         if (threadIdx.x == CONSUMERS) {
-            work_t work = {weight + (size_t)blockIdx.x * chunks * (ROWS * COLS),
-                           input + (size_t)blockIdx.z * N * COLS, (size_t)batch_padded * COLS,
-                           (int)chunks};
+            size_t offset = (size_t)(blockIdx.x / 2) * a.chunks * (ROWS * COLS) +
+                            blockIdx.x % 2 * (ROWS / 2 * COLS);
+            work_t work = {{a.gate + offset, a.up + offset},
+                           a.input + (size_t)blockIdx.y * N * COLS,
+                           (size_t)a.batch_padded * COLS,
+                           (int)a.chunks};
             produce<N>(ring, work);
         }
         return;
     }
     float sums[N / 2] = {};
-    consume<N>(ring, (int)chunks, sums);
+    consume<N>(ring, (int)a.chunks, sums);
     uint32_t lane = threadIdx.x % 32;
-    uint32_t row = blockIdx.x * (ROWS / 2) + threadIdx.x / 32 * 8 + lane / 4;
-    pdl_wait();
+    float *mine = ring.memory + threadIdx.x / 128 * (N * HALF_STRIDE);
+    uint32_t row = threadIdx.x % 128 / 32 * 16 + lane / 4;
+    consumers_sync(); /* the stages are read */
 #pragma unroll
     for (int n = 0; n < N / 8; n++) {
 #pragma unroll
         for (int c = 0; c < 2; c++) {
-            uint32_t b = blockIdx.z * N + n * 8 + lane % 4 * 2 + c;
-            if (b < batch) {
-                output[kern_cuda_packed_index(b, row, batch_padded)] =
-                    float_to_bf16(silu_times(sums[n * 4 + c], sums[n * 4 + 2 + c]));
-            }
+            float *to = mine + (n * 8 + lane % 4 * 2 + c) * HALF_STRIDE + row;
+            to[0] = sums[n * 4 + c];
+            to[8] = sums[n * 4 + 2 + c];
         }
     }
+    consumers_sync();
+    pdl_wait();
+    for (uint32_t at = threadIdx.x; at < N * 8; at += CONSUMERS) {
+        uint32_t column = at / 8;
+        uint32_t b = blockIdx.y * N + column;
+        if (b >= a.batch) {
+            break;
+        }
+        const float *gate = ring.memory + column * HALF_STRIDE + at % 8 * 8;
+        const float *up = gate + N * HALF_STRIDE;
+        float values[8];
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            values[i] = bend(a.bend, gate[i]) * up[i];
+        }
+        uint4 out = {pack_bf16(values[0], values[1]), pack_bf16(values[2], values[3]),
+                     pack_bf16(values[4], values[5]), pack_bf16(values[6], values[7])};
+        size_t to = kern_cuda_packed_index(b, blockIdx.x * 64 + at % 8 * 8, a.batch_padded);
+        *reinterpret_cast<uint4 *>(a.output + to) = out;
+    }
 }
 
-/* One thread for each 16-byte piece of the packed weight. */
+/* ---- packing --------------------------------------------------------------------------------- */
+
 __global__ void
-pack_kernel(const kern_bf16_t *first, const kern_bf16_t *second, uint32_t rows, uint32_t cols,
+pack_kernel(const kern_bf16_t *from, uint32_t first, uint32_t count, uint32_t cols,
             kern_bf16_t *out)
 {
-    size_t pieces = (size_t)rows * cols / 8;
-    size_t at = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
-    if (at >= pieces) {
-        return;
+    uint32_t col = blockIdx.x * blockDim.x + threadIdx.x;
+    uint32_t chunks = (cols + COLS - 1) / COLS;
+    for (uint32_t i = blockIdx.y; col < cols && i < count; i += gridDim.y) {
+        uint32_t row = first + i;
+        size_t tile = (size_t)(row / ROWS) * chunks * (ROWS * COLS);
+        out[tile + kern_cuda_packed_index(row % ROWS, col, ROWS)] = from[(size_t)i * cols + col];
     }
-    uint32_t piece = at % (COLS / 8);
-    uint32_t row = at / (COLS / 8) % ROWS; /* of the tile */
-    size_t block = at / (ROWS * COLS / 8);
-    uint32_t chunk = block % (cols / COLS);
-    uint32_t tile = block / (cols / COLS);
-    uint32_t from = tile * ROWS + row;
-    const kern_bf16_t *matrix = first;
-    if (second != nullptr) {
-        matrix = row / 8 % 2 == 0 ? first : second;
-        from = tile * (ROWS / 2) + row / 16 * 8 + row % 8;
-    }
-    uint32_t k = chunk * COLS + (piece ^ (row & 7)) * 8;
-    *reinterpret_cast<uint4 *>(out + at * 8) =
-        *reinterpret_cast<const uint4 *>(matrix + (size_t)from * cols + k);
 }
 
-kern_cuda_launch_t
-launch_of(uint32_t tiles, uint32_t splits, uint32_t batch, bool pdl, kern_cuda_stream_t stream)
+__global__ void
+stamp_kernel(uint64_t *out)
 {
-    uint32_t wide = kern_cuda_batch_tile(batch);
-    kern_cuda_launch_t how = {};
-    how.grid = dim3(tiles, splits, (batch + wide - 1) / wide);
-    how.threads = THREADS;
-    how.shared_bytes = wide == 8    ? stages_t<8>::SHARED_BYTES
-                       : wide == 16 ? stages_t<16>::SHARED_BYTES
-                       : wide == 32 ? stages_t<32>::SHARED_BYTES
-                       : wide == 64 ? stages_t<64>::SHARED_BYTES
-                                    : stages_t<128>::SHARED_BYTES;
-    how.pdl = pdl;
-    how.stream = stream;
-    return how;
+    uint64_t now;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+    *out = now;
 }
 
-} // namespace
+__global__ void
+wild_read_kernel(const int *address, int *out)
+{
+    if (*address == 12345) {
+        *out = 1;
+    }
+}
 
+/* Cuts along k: about two blocks for each multiprocessor of a large device, pieces of at least 512;
+ * a function of the shapes alone. */
 uint32_t
-kern_cuda_split_count(uint32_t rows, uint32_t cols)
+split_count(uint32_t tiles, uint32_t chunks)
 {
-    /* About two blocks for each multiprocessor of a large device, pieces of at least 512. */
-    uint32_t tiles = rows / ROWS;
     uint32_t splits = 1;
-    while (tiles * splits < 192 && cols % (2 * splits * COLS) == 0 && cols / (2 * splits) >= 512) {
+    while (splits < SPLITS_MAX && tiles * splits < 192 && chunks >= 2 * splits * (512 / COLS)) {
         splits *= 2;
     }
     return splits;
 }
 
-int
-kern_cuda_pack(const kern_bf16_t *first, const kern_bf16_t *second, uint32_t rows, uint32_t cols,
-               kern_bf16_t *out, kern_cuda_stream_t stream)
+size_t
+shared_bytes_of(uint32_t wide)
 {
-    if (rows % ROWS != 0 || cols % COLS != 0) {
-        return (int)cudaErrorInvalidValue;
-    }
-    size_t pieces = (size_t)rows * cols / 8;
-    kern_cuda_launch_t how = {};
-    how.grid = dim3((uint32_t)((pieces + 255) / 256));
-    how.threads = 256;
-    how.stream = stream;
-    return launch(pack_kernel, how, first, second, rows, cols, out);
+    return wide == 8    ? stages_t<8>::SHARED_BYTES
+           : wide == 16 ? stages_t<16>::SHARED_BYTES
+           : wide == 32 ? stages_t<32>::SHARED_BYTES
+           : wide == 64 ? stages_t<64>::SHARED_BYTES
+                        : stages_t<128>::SHARED_BYTES;
+}
+
+} // namespace
+
+size_t
+kern_cuda_operand_size_bytes(uint32_t rows, uint32_t cols)
+{
+    return (size_t)kern_cuda_batch_padded(rows) * kern_cuda_padded(cols, COLS) * 2;
+}
+
+size_t
+kern_cuda_weight_size_bytes(uint32_t rows, uint32_t cols)
+{
+    return (size_t)kern_cuda_padded(rows, ROWS) * kern_cuda_padded(cols, COLS) * 2;
 }
 
 int
-kern_cuda_linear(const kern_cuda_linear_t *args, kern_cuda_stream_t stream)
+kern_cuda_pack(const kern_bf16_t *from, uint32_t first, uint32_t count, uint32_t cols,
+               kern_bf16_t *out, kern_cuda_stream_t stream)
 {
-    if (args->batch == 0) {
+    kern_cuda_launch_t how = {};
+    how.grid = dim3((cols + 255) / 256, count < 4096 ? count : 4096);
+    how.threads = 256;
+    how.stream = stream;
+    return launch(pack_kernel, how, from, first, count, cols, out);
+}
+
+int
+kern_cuda_stamp(uint64_t *out, kern_cuda_stream_t stream)
+{
+    kern_cuda_launch_t how = {};
+    how.grid = dim3(1);
+    how.threads = 1;
+    how.stream = stream;
+    return launch(stamp_kernel, how, out);
+}
+
+int
+kern_cuda_wild_read(kern_cuda_stream_t stream)
+{
+    kern_cuda_launch_t how = {};
+    how.grid = dim3(1);
+    how.threads = 1;
+    how.stream = stream;
+    return launch(wild_read_kernel, how, (const int *)8, (int *)16);
+}
+
+int
+kern_linear_cuda(const kern_linear_args_t *args, const kern_cuda_where_t *where)
+{
+    if (args->rows == 0) {
         return 0;
     }
-    uint32_t splits = kern_cuda_split_count(args->rows, args->cols);
-    if (args->rows % ROWS != 0 || args->cols % (splits * COLS) != 0) {
-        return (int)cudaErrorInvalidValue;
+    linear_t a = {};
+    uint32_t cols = args->weights[0].cols;
+    uint32_t tiles = 0;
+    for (uint32_t i = 0; i < args->weight_count; i++) {
+        const kern_weight_t *weight = &args->weights[i];
+        if (!weight->packed || weight->type != KERN_TYPE_BF16 || weight->cols != cols) {
+            return (int)cudaErrorInvalidValue;
+        }
+        tiles += kern_cuda_padded(weight->rows, ROWS) / ROWS;
+        a.matrices[i].weight = static_cast<const kern_bf16_t *>(weight->data);
+        a.matrices[i].output = args->outputs[i];
+        a.matrices[i].bias = args->biases[i];
+        a.matrices[i].output_stride = args->output_strides[i];
+        a.matrices[i].rows = weight->rows;
+        a.matrices[i].tiles = tiles;
     }
-    kern_cuda_launch_t how = launch_of(args->rows / ROWS, splits, args->batch, args->pdl, stream);
-    uint32_t wide = kern_cuda_batch_tile(args->batch);
+    a.input = reinterpret_cast<const kern_bf16_t *>(args->input);
+    a.chunks = kern_cuda_padded(cols, COLS) / COLS;
+    a.splits = split_count(tiles, a.chunks);
+    a.batch = args->rows;
+    a.batch_padded = kern_cuda_batch_padded(args->rows);
+    a.accumulate = args->accumulate;
+    uint32_t wide = kern_cuda_batch_tile(args->rows);
+    kern_cuda_launch_t how = {};
+    how.grid = dim3(tiles * a.splits, a.batch_padded / wide);
+    how.threads = THREADS;
+    how.shared_bytes = shared_bytes_of(wide);
+    how.cluster = a.splits;
+    how.pdl = where->pdl;
+    how.stream = where->stream;
     auto kernel = wide == 8    ? linear_kernel<8>
                   : wide == 16 ? linear_kernel<16>
                   : wide == 32 ? linear_kernel<32>
                   : wide == 64 ? linear_kernel<64>
                                : linear_kernel<128>;
-    return launch(kernel, how, args->weight, args->input, args->parts, args->rows, args->cols,
-                  args->batch, kern_cuda_batch_padded(args->batch), args->cols / splits / COLS);
+    return launch(kernel, how, a);
 }
 
 int
-kern_cuda_gate_up(const kern_cuda_gate_up_t *args, kern_cuda_stream_t stream)
+kern_gate_up_cuda(const kern_gate_up_args_t *args, const kern_cuda_where_t *where)
 {
-    if (args->batch == 0) {
+    if (args->rows == 0) {
         return 0;
     }
-    if (args->rows % (ROWS / 2) != 0 || args->cols % COLS != 0) {
+    if (!args->gate.packed || !args->up.packed || args->gate.type != KERN_TYPE_BF16 ||
+        args->up.type != KERN_TYPE_BF16) {
         return (int)cudaErrorInvalidValue;
     }
-    kern_cuda_launch_t how = launch_of(args->rows / (ROWS / 2), 1, args->batch, args->pdl, stream);
-    uint32_t wide = kern_cuda_batch_tile(args->batch);
+    gate_up_t a = {};
+    a.gate = static_cast<const kern_bf16_t *>(args->gate.data);
+    a.up = static_cast<const kern_bf16_t *>(args->up.data);
+    a.input = reinterpret_cast<const kern_bf16_t *>(args->input);
+    a.output = reinterpret_cast<kern_bf16_t *>(args->output);
+    a.chunks = kern_cuda_padded(args->gate.cols, COLS) / COLS;
+    a.batch = args->rows;
+    a.batch_padded = kern_cuda_batch_padded(args->rows);
+    a.bend = args->bend;
+    uint32_t wide = kern_cuda_batch_tile(args->rows);
+    kern_cuda_launch_t how = {};
+    how.grid = dim3(kern_cuda_padded(args->gate.rows, 64) / 64, a.batch_padded / wide);
+    how.threads = THREADS;
+    how.shared_bytes = shared_bytes_of(wide);
+    how.pdl = where->pdl;
+    how.stream = where->stream;
     auto kernel = wide == 8    ? gate_up_kernel<8>
                   : wide == 16 ? gate_up_kernel<16>
                   : wide == 32 ? gate_up_kernel<32>
                   : wide == 64 ? gate_up_kernel<64>
                                : gate_up_kernel<128>;
-    return launch(kernel, how, args->weight, args->input, args->output, args->cols, args->batch,
-                  kern_cuda_batch_padded(args->batch));
+    return launch(kernel, how, a);
 }

@@ -1,264 +1,357 @@
-/* Row operations of a decode step: embedding, add and norm, rotation and cache write, argmax.
- *
- * Sums run in a fixed tree over a fixed number of threads, whatever the batch is. */
-#include <math_constants.h>
-
+/* Operations on rows: embedding, norm, rotation with the write of keys and values, gather, bytes.
+ */
 #include "kern_cuda_common.cuh"
 
 namespace {
 
 constexpr int NORM_THREADS = 512;
-constexpr int NORM_VALUES_MAX = 32; /* of a thread: cols at most 16384 */
+constexpr int NORM_VECTORS = KERN_CUDA_COLS_MAX / NORM_THREADS / 4; /* of a thread at most */
 constexpr int ROPE_WARPS = 4;
-constexpr int ARGMAX_THREADS = 1024;
+constexpr size_t COPY_BY_KERNEL_MAX = 256 << 10; /* above, the copy engine */
 
-/* The sum over a block of up to 32 warps, the same in every thread. */
-__device__ float
+/* The sum over the block, the same in every thread: a fixed tree. */
+__device__ __forceinline__ float
 block_sum(float value, float *scratch)
 {
-    int warp = threadIdx.x / 32;
-    int lane = threadIdx.x % 32;
-    float mine = warp_sum(value);
-    if (lane == 0) {
-        scratch[warp] = mine;
+    value = warp_sum(value);
+    if (threadIdx.x % 32 == 0) {
+        scratch[threadIdx.x / 32] = value;
     }
     __syncthreads();
-    float all = lane < (int)(blockDim.x / 32) ? scratch[lane] : 0.0f;
-    return warp_sum(all);
+    return warp_sum(threadIdx.x % 32 < NORM_THREADS / 32 ? scratch[threadIdx.x % 32] : 0.0f);
+}
+
+__device__ __forceinline__ void
+write_four(const kern_rms_norm_args_t &a, uint32_t row, uint32_t col, float4 v)
+{
+    if (a.output_form == KERN_FORM_ROWS) {
+        *reinterpret_cast<float4 *>(a.output + row * a.output_stride + col) = v;
+        return;
+    }
+    size_t to = kern_cuda_packed_index(row, col, kern_cuda_batch_padded(a.rows));
+    uint2 out = {pack_bf16(v.x, v.y), pack_bf16(v.z, v.w)};
+    *reinterpret_cast<uint2 *>(reinterpret_cast<kern_bf16_t *>(a.output) + to) = out;
 }
 
 __global__ void
-__launch_bounds__(NORM_THREADS) add_norm_kernel(kern_cuda_add_norm_t a)
+__launch_bounds__(NORM_THREADS) rms_norm_kernel(const __grid_constant__ kern_rms_norm_args_t a)
 {
-    __shared__ float scratch[32];
-    uint32_t b = blockIdx.x;
-    size_t row = (size_t)b * a.cols;
+    __shared__ float scratch[NORM_THREADS / 32];
+    uint32_t row = blockIdx.x;
+    float *input = a.input + row * a.input_stride;
+    const float *residual = a.residual != nullptr ? a.residual + row * a.residual_stride : nullptr;
     pdl_wait();
     pdl_trigger();
-    float4 values[NORM_VALUES_MAX / 4];
+    float4 values[NORM_VECTORS];
     float squares = 0.0f;
 #pragma unroll
-    for (int i = 0; i < NORM_VALUES_MAX / 4; i++) {
+    for (int i = 0; i < NORM_VECTORS; i++) {
         uint32_t col = (i * NORM_THREADS + threadIdx.x) * 4;
         if (col >= a.cols) {
             break;
         }
-        float4 x = *reinterpret_cast<const float4 *>(a.x + row + col);
-        for (uint32_t s = 0; s < a.split_count; s++) {
-            float4 part = *reinterpret_cast<const float4 *>(
-                a.parts + ((size_t)s * a.batch + b) * a.cols + col);
-            x.x += part.x;
-            x.y += part.y;
-            x.z += part.z;
-            x.w += part.w;
-        }
-        if (a.split_count > 0) {
-            *reinterpret_cast<float4 *>(a.x + row + col) = x;
+        float4 x = *reinterpret_cast<const float4 *>(input + col);
+        if (residual != nullptr) {
+            float4 more = *reinterpret_cast<const float4 *>(residual + col);
+            x = float4{x.x + more.x, x.y + more.y, x.z + more.z, x.w + more.w};
+            *reinterpret_cast<float4 *>(input + col) = x;
         }
         values[i] = x;
         squares += x.x * x.x + x.y * x.y + x.z * x.z + x.w * x.w;
     }
     float scale = rsqrtf(block_sum(squares, scratch) / (float)a.cols + a.epsilon);
 #pragma unroll
-    for (int i = 0; i < NORM_VALUES_MAX / 4; i++) {
+    for (int i = 0; i < NORM_VECTORS; i++) {
         uint32_t col = (i * NORM_THREADS + threadIdx.x) * 4;
         if (col >= a.cols) {
             break;
         }
-        uint2 w = *reinterpret_cast<const uint2 *>(a.weight + col);
+        float4 w = {1.0f, 1.0f, 1.0f, 1.0f};
+        if (a.weight != nullptr) {
+            w = *reinterpret_cast<const float4 *>(a.weight + col);
+        }
         float4 x = values[i];
-        uint2 out = {pack_bf16(x.x * scale * bf16_to_float((kern_bf16_t)w.x),
-                               x.y * scale * bf16_to_float((kern_bf16_t)(w.x >> 16))),
-                     pack_bf16(x.z * scale * bf16_to_float((kern_bf16_t)w.y),
-                               x.w * scale * bf16_to_float((kern_bf16_t)(w.y >> 16)))};
-        size_t to = kern_cuda_packed_index(b, col, kern_cuda_batch_padded(a.batch));
-        *reinterpret_cast<uint2 *>(a.output + to) = out;
+        write_four(a, row, col,
+                   float4{x.x * scale * w.x, x.y * scale * w.y, x.z * scale * w.z,
+                          x.w * scale * w.w});
+    }
+    uint32_t pad = a.cols + threadIdx.x * 4;
+    if (a.output_form == KERN_FORM_OPERAND && pad < kern_cuda_padded(a.cols, KERN_CUDA_TILE_COLS)) {
+        write_four(a, row, pad, float4{0, 0, 0, 0});
     }
 }
 
-/* One warp for each head of q, then of k, then of v; a lane has values i and i + 64 of i = lane and
- * lane + 32, which are two pairs. */
-__global__ void __launch_bounds__(32 * ROPE_WARPS) rope_write_kernel(kern_cuda_rope_write_t a)
+__global__ void
+rope_angles_kernel(const __grid_constant__ kern_rope_angles_args_t a)
 {
-    constexpr int DIM = KERN_CUDA_HEAD_DIM;
-    uint32_t heads = a.q_heads + 2 * a.kv_heads;
-    uint32_t head = blockIdx.x * ROPE_WARPS + threadIdx.x / 32;
-    uint32_t lane = threadIdx.x % 32;
-    uint32_t b = blockIdx.y;
+    uint32_t at = blockIdx.x * blockDim.x + threadIdx.x;
+    uint32_t half = a.rope_dim / 2;
     pdl_wait();
     pdl_trigger();
-    if (head >= heads) {
+    if (at >= a.rows * half) {
         return;
     }
-    float v[4] = {};
-    for (uint32_t s = 0; s < a.split_count; s++) {
-        const float *part = a.parts + (((size_t)s * a.batch + b) * heads + head) * DIM;
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            v[i] += part[lane + 32 * i];
-        }
+    uint32_t row = at / half;
+    uint32_t i = at % half;
+    float position = a.positions_int64 ? (float)static_cast<const int64_t *>(a.positions)[row]
+                                       : (float)static_cast<const int32_t *>(a.positions)[row];
+    float sine;
+    float cosine;
+    sincosf(__fmul_rn(position, a.frequencies[i]), &sine, &cosine);
+    float *out = a.angles + (size_t)row * a.rope_dim + 2 * i;
+    out[0] = cosine * a.scale;
+    out[1] = sine * a.scale;
+}
+
+/* One warp for each head of q, then of k, then of v.  Long because norm, rotation and write share what
+ * a lane holds. */
+__global__ void __launch_bounds__(32 * ROPE_WARPS)
+    rope_write_kernel(const __grid_constant__ kern_rope_kv_write_args_t a)
+{
+    __shared__ float scratch[ROPE_WARPS][KERN_HEAD_DIM_MAX];
+    constexpr int VALUES = KERN_HEAD_DIM_MAX / 32;
+    uint32_t head = blockIdx.x * ROPE_WARPS + threadIdx.x / 32;
+    uint32_t lane = threadIdx.x % 32;
+    uint32_t row = blockIdx.y;
+    pdl_wait();
+    pdl_trigger();
+    if (head >= a.q_heads + 2 * a.kv_heads) {
+        return;
     }
     bool is_q = head < a.q_heads;
-    bool is_k = !is_q && head < a.q_heads + a.kv_heads;
-    const kern_bf16_t *norm = is_q ? a.q_norm : is_k ? a.k_norm : nullptr;
+    bool is_v = head >= a.q_heads + a.kv_heads;
+    uint32_t own = is_q ? head : (head - a.q_heads) % a.kv_heads;
+    const float *from = is_q   ? a.q + row * a.q_stride
+                        : is_v ? a.v + row * a.v_stride
+                               : a.k + row * a.k_stride;
+    from += own * a.head_dim;
+    float *values = scratch[threadIdx.x / 32];
+    const float *norm = is_q ? a.q_norm : is_v ? nullptr : a.k_norm;
+    float squares = 0.0f;
+    for (uint32_t d = lane; d < a.head_dim; d += 32) {
+        values[d] = from[d];
+        squares += values[d] * values[d];
+    }
     if (norm != nullptr) {
-        float squares = v[0] * v[0] + v[1] * v[1] + v[2] * v[2] + v[3] * v[3];
-        float scale = rsqrtf(warp_sum(squares) / DIM + a.epsilon);
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            v[i] *= scale * bf16_to_float(norm[lane + 32 * i]);
+        float scale = rsqrtf(warp_sum(squares) / (float)a.head_dim + a.epsilon);
+        for (uint32_t d = lane; d < a.head_dim; d += 32) {
+            values[d] = values[d] * scale * norm[d];
         }
     }
-    if (is_q || is_k) {
-        float position = (float)a.positions[b];
+    __syncwarp();
+    float turned[VALUES];
+    uint32_t rotated = is_v ? 0 : a.rope_dim;
+    uint32_t half = rotated / 2;
+    const float *angles = a.angles + (size_t)row * a.rope_dim;
 #pragma unroll
-        for (int i = 0; i < 2; i++) {
-            float sine;
-            float cosine;
-            sincosf(position * a.frequencies[lane + 32 * i], &sine, &cosine);
-            float low = v[i];
-            float high = v[i + 2];
-            v[i] = low * cosine - high * sine;
-            v[i + 2] = high * cosine + low * sine;
+    for (int i = 0; i < VALUES; i++) {
+        uint32_t d = lane + 32 * i;
+        turned[i] = d < a.head_dim ? values[d] : 0.0f;
+        if (d < rotated) {
+            bool is_low = a.interleaved ? d % 2 == 0 : d < half;
+            uint32_t pair = a.interleaved ? d / 2 : d % half;
+            uint32_t other = a.interleaved ? d ^ 1 : is_low ? d + half : d - half;
+            float cosine = angles[2 * pair];
+            float sine = angles[2 * pair + 1];
+            turned[i] = turned[i] * cosine + (is_low ? -values[other] : values[other]) * sine;
         }
     }
-    kern_bf16_t *to;
     if (is_q) {
-        to = a.q + ((size_t)b * a.q_heads + head) * DIM;
-    } else {
-        int32_t slot = a.write_locations[b];
-        if (slot < 0) {
-            return;
-        }
-        uint32_t kv_head = (head - a.q_heads) % a.kv_heads;
-        to = (is_k ? a.k_cache : a.v_cache) + ((size_t)slot * a.kv_heads + kv_head) * DIM;
-    }
+        float *to = a.q + row * a.q_stride + (size_t)own * a.head_dim;
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
-        to[lane + 32 * i] = float_to_bf16(v[i]);
-    }
-}
-
-__global__ void
-embed_kernel(kern_cuda_embed_t a)
-{
-    uint32_t b = blockIdx.y;
-    uint32_t col = (blockIdx.x * blockDim.x + threadIdx.x) * 2;
-    if (col >= a.cols) {
+        for (int i = 0; i < VALUES; i++) {
+            if (lane + 32 * i < a.head_dim) {
+                to[lane + 32 * i] = turned[i];
+            }
+        }
         return;
     }
-    int32_t token = a.tokens[b];
-    uint32_t pair = 0;
-    if (token >= 0 && (uint32_t)token < a.vocabulary) {
-        pair = *reinterpret_cast<const uint32_t *>(a.table + (size_t)token * a.cols + col);
+    int32_t slot = a.write_locations[row];
+    if (slot < 0 || (uint32_t)slot >= a.slot_count) {
+        return;
     }
-    float2 value = {bf16_to_float((kern_bf16_t)pair), bf16_to_float((kern_bf16_t)(pair >> 16))};
-    *reinterpret_cast<float2 *>(a.x + (size_t)b * a.cols + col) = value;
+    __half *to = static_cast<__half *>(is_v ? a.v_cache : a.k_cache) +
+                 ((size_t)slot * a.kv_heads + own) * a.head_dim;
+#pragma unroll
+    for (int i = 0; i < VALUES; i++) {
+        if (lane + 32 * i < a.head_dim) {
+            to[lane + 32 * i] = __float2half_rn(turned[i]);
+        }
+    }
 }
 
-/* A value and where it stands; the larger value wins, of equal ones the smaller place. */
-struct best_t {
-    float value;
-    uint32_t at;
-};
-
-__device__ __forceinline__ best_t
-better(best_t a, best_t b)
+/* The table is a packed weight. */
+__global__ void
+embed_kernel(const __grid_constant__ kern_embed_args_t a)
 {
-    bool second = b.value > a.value || (b.value == a.value && b.at < a.at);
-    return second ? b : a;
+    uint32_t col = blockIdx.x * blockDim.x + threadIdx.x;
+    uint32_t row = blockIdx.y;
+    pdl_wait();
+    pdl_trigger();
+    if (col >= a.table.cols) {
+        return;
+    }
+    int32_t token = a.tokens[row];
+    float value = 0.0f;
+    if (token >= 0 && (uint32_t)token < a.table.rows) {
+        uint32_t tile = (uint32_t)token / KERN_CUDA_TILE_ROWS;
+        size_t first = (size_t)tile * KERN_CUDA_TILE_ROWS *
+                       kern_cuda_padded(a.table.cols, KERN_CUDA_TILE_COLS);
+        size_t at =
+            kern_cuda_packed_index((uint32_t)token % KERN_CUDA_TILE_ROWS, col, KERN_CUDA_TILE_ROWS);
+        value = bf16_to_float(static_cast<const kern_bf16_t *>(a.table.data)[first + at]);
+    }
+    a.output[row * a.output_stride + col] = value * a.scale;
 }
 
-__device__ __forceinline__ best_t
-warp_best(best_t best)
+/* A thread for eight values. */
+__global__ void
+gather_rows_kernel(const __grid_constant__ kern_gather_rows_args_t a)
 {
-    for (int step = 16; step > 0; step /= 2) {
-        best_t other = {__shfl_xor_sync(0xffffffffu, best.value, step),
-                        __shfl_xor_sync(0xffffffffu, best.at, step)};
-        best = better(best, other);
+    uint32_t col = (blockIdx.x * blockDim.x + threadIdx.x) * 8;
+    uint32_t row = blockIdx.y;
+    pdl_wait();
+    pdl_trigger();
+    int32_t index = a.indices[row];
+    bool valid = index >= 0 && (uint32_t)index < a.input_rows;
+    if (a.form == KERN_FORM_ROWS) {
+        for (uint32_t i = col; i < col + 8 && i < a.cols; i++) {
+            a.output[row * a.output_stride + i] =
+                valid ? a.input[(uint32_t)index * a.input_stride + i] : 0.0f;
+        }
+        return;
     }
-    return best;
+    if (col >= kern_cuda_padded(a.cols, KERN_CUDA_TILE_COLS)) {
+        return;
+    }
+    uint4 piece = {0, 0, 0, 0};
+    if (valid) {
+        size_t from =
+            kern_cuda_packed_index((uint32_t)index, col, kern_cuda_batch_padded(a.input_rows));
+        piece =
+            *reinterpret_cast<const uint4 *>(reinterpret_cast<const kern_bf16_t *>(a.input) + from);
+    }
+    size_t to = kern_cuda_packed_index(row, col, kern_cuda_batch_padded(a.rows));
+    *reinterpret_cast<uint4 *>(reinterpret_cast<kern_bf16_t *>(a.output) + to) = piece;
 }
 
 __global__ void
-__launch_bounds__(ARGMAX_THREADS) argmax_kernel(kern_cuda_argmax_t a)
+copy_kernel(const uint8_t *from, uint8_t *to, size_t size_bytes)
 {
-    __shared__ best_t scratch[ARGMAX_THREADS / 32];
-    const float *row = a.logits + (size_t)blockIdx.x * a.vocabulary;
+    size_t at = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) * 16;
     pdl_wait();
-    best_t best = {-CUDART_INF_F, 0};
-    for (uint32_t i = threadIdx.x; i < a.vocabulary; i += ARGMAX_THREADS) {
-        best = better(best, best_t{row[i], i});
+    pdl_trigger();
+    if (at + 16 <= size_bytes) {
+        *reinterpret_cast<uint4 *>(to + at) = *reinterpret_cast<const uint4 *>(from + at);
+        return;
     }
-    best = warp_best(best);
-    if (threadIdx.x % 32 == 0) {
-        scratch[threadIdx.x / 32] = best;
+    for (; at < size_bytes; at++) {
+        to[at] = from[at];
     }
-    __syncthreads();
-    if (threadIdx.x < 32) {
-        best = warp_best(scratch[threadIdx.x]);
-        if (threadIdx.x == 0) {
-            a.tokens[blockIdx.x] = (int32_t)best.at;
-        }
-    }
+}
+
+kern_cuda_launch_t
+launch_of(dim3 grid, uint32_t threads, const kern_cuda_where_t *where)
+{
+    kern_cuda_launch_t how = {};
+    how.grid = grid;
+    how.threads = threads;
+    how.pdl = where->pdl;
+    how.stream = where->stream;
+    return how;
 }
 
 } // namespace
 
 int
-kern_cuda_add_norm(const kern_cuda_add_norm_t *args, kern_cuda_stream_t stream)
+kern_rms_norm_cuda(const kern_rms_norm_args_t *args, const kern_cuda_where_t *where)
 {
-    if (args->batch == 0) {
+    if (args->rows == 0) {
         return 0;
     }
-    if (args->cols % 64 != 0 || args->cols > NORM_THREADS * NORM_VALUES_MAX) {
+    if (args->cols % 4 != 0 || args->cols > KERN_CUDA_COLS_MAX || args->input_stride % 4 != 0 ||
+        (args->residual != NULL && args->residual_stride % 4 != 0) ||
+        (args->output_form == KERN_FORM_ROWS && args->output_stride % 4 != 0)) {
         return (int)cudaErrorInvalidValue;
     }
-    kern_cuda_launch_t how = {};
-    how.grid = dim3(args->batch);
-    how.threads = NORM_THREADS;
-    how.pdl = args->pdl;
-    how.stream = stream;
-    return launch(add_norm_kernel, how, *args);
+    return launch(rms_norm_kernel, launch_of(dim3(args->rows), NORM_THREADS, where), *args);
 }
 
 int
-kern_cuda_rope_write(const kern_cuda_rope_write_t *args, kern_cuda_stream_t stream)
+kern_rope_angles_cuda(const kern_rope_angles_args_t *args, const kern_cuda_where_t *where)
 {
-    if (args->batch == 0) {
+    uint32_t count = args->rows * (args->rope_dim / 2);
+    if (count == 0) {
         return 0;
+    }
+    return launch(rope_angles_kernel, launch_of(dim3((count + 127) / 128), 128, where), *args);
+}
+
+int
+kern_rope_kv_write_cuda(const kern_rope_kv_write_args_t *args, const kern_cuda_where_t *where)
+{
+    if (args->rows == 0) {
+        return 0;
+    }
+    if (args->cache_type != KERN_TYPE_F16 || args->head_dim > KERN_HEAD_DIM_MAX ||
+        args->rope_dim > args->head_dim || args->rope_dim % 2 != 0 || args->rows > 65535) {
+        return (int)cudaErrorInvalidValue;
     }
     uint32_t heads = args->q_heads + 2 * args->kv_heads;
-    kern_cuda_launch_t how = {};
-    how.grid = dim3((heads + ROPE_WARPS - 1) / ROPE_WARPS, args->batch);
-    how.threads = 32 * ROPE_WARPS;
-    how.pdl = args->pdl;
-    how.stream = stream;
-    return launch(rope_write_kernel, how, *args);
+    dim3 grid((heads + ROPE_WARPS - 1) / ROPE_WARPS, args->rows);
+    return launch(rope_write_kernel, launch_of(grid, 32 * ROPE_WARPS, where), *args);
 }
 
 int
-kern_cuda_embed(const kern_cuda_embed_t *args, kern_cuda_stream_t stream)
+kern_embed_cuda(const kern_embed_args_t *args, const kern_cuda_where_t *where)
 {
-    if (args->batch == 0) {
+    if (args->rows == 0) {
         return 0;
     }
-    kern_cuda_launch_t how = {};
-    how.grid = dim3((args->cols / 2 + 255) / 256, args->batch);
-    how.threads = 256;
-    how.stream = stream;
-    return launch(embed_kernel, how, *args);
+    if (!args->table.packed || args->table.type != KERN_TYPE_BF16 || args->rows > 65535) {
+        return (int)cudaErrorInvalidValue;
+    }
+    dim3 grid((args->table.cols + 255) / 256, args->rows);
+    return launch(embed_kernel, launch_of(grid, 256, where), *args);
 }
 
 int
-kern_cuda_argmax(const kern_cuda_argmax_t *args, kern_cuda_stream_t stream)
+kern_gather_rows_cuda(const kern_gather_rows_args_t *args, const kern_cuda_where_t *where)
 {
-    if (args->batch == 0) {
+    if (args->rows == 0) {
         return 0;
     }
-    kern_cuda_launch_t how = {};
-    how.grid = dim3(args->batch);
-    how.threads = ARGMAX_THREADS;
-    how.stream = stream;
-    return launch(argmax_kernel, how, *args);
+    uint32_t pieces = kern_cuda_padded(args->cols, KERN_CUDA_TILE_COLS) / 8;
+    dim3 grid((pieces + 127) / 128, args->rows);
+    return launch(gather_rows_kernel, launch_of(grid, 128, where), *args);
+}
+
+int
+kern_copy_cuda(const kern_copy_args_t *args, const kern_cuda_where_t *where)
+{
+    if (args->size_bytes == 0) {
+        return 0;
+    }
+    cudaPointerAttributes from;
+    cudaPointerAttributes to;
+    bool reaches = cudaPointerGetAttributes(&from, args->from) == cudaSuccess &&
+                   cudaPointerGetAttributes(&to, args->to) == cudaSuccess &&
+                   from.devicePointer != NULL && to.devicePointer != NULL;
+    bool is_aligned = ((uintptr_t)args->from | (uintptr_t)args->to) % 16 == 0;
+    if (!reaches || !is_aligned || args->size_bytes > COPY_BY_KERNEL_MAX) {
+        return (int)cudaMemcpyAsync(args->to, args->from, args->size_bytes, cudaMemcpyDefault,
+                                    where->stream);
+    }
+    uint32_t blocks = (uint32_t)((args->size_bytes + 16 * 128 - 1) / (16 * 128));
+    return launch(copy_kernel, launch_of(dim3(blocks), 128, where), (const uint8_t *)args->from,
+                  (uint8_t *)args->to, args->size_bytes);
+}
+
+int
+kern_fill_cuda(const kern_fill_args_t *args, const kern_cuda_where_t *where)
+{
+    if (args->size_bytes == 0) {
+        return 0;
+    }
+    return (int)cudaMemsetAsync(args->to, args->value, args->size_bytes, where->stream);
 }

@@ -58,6 +58,46 @@ copy_bulk(uint32_t shared, const void *global, uint32_t bytes, uint32_t barrier)
                  : "memory");
 }
 
+/* A barrier of the 256 threads of two warpgroups. */
+__device__ __forceinline__ void
+consumers_sync()
+{
+    asm volatile("bar.sync 1, 256;" ::: "memory");
+}
+
+/* ---- clusters -------------------------------------------------------------------------------- */
+
+__device__ __forceinline__ uint32_t
+cluster_rank()
+{
+    uint32_t rank;
+    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    return rank;
+}
+
+/* Of all threads of the cluster that have not ended. */
+__device__ __forceinline__ void
+cluster_sync()
+{
+    asm volatile("barrier.cluster.arrive.release.aligned;\n"
+                 "barrier.cluster.wait.acquire.aligned;" ::
+                     : "memory");
+}
+
+/* What stands at this block's shared address in another block of the cluster. */
+__device__ __forceinline__ float
+load_cluster(uint32_t shared, uint32_t rank)
+{
+    float value;
+    asm volatile("{\n.reg .u32 a;\n"
+                 "mapa.shared::cluster.u32 a, %1, %2;\n"
+                 "ld.shared::cluster.f32 %0, [a];\n}"
+                 : "=f"(value)
+                 : "r"(shared), "r"(rank)
+                 : "memory");
+    return value;
+}
+
 /* ---- the matrix unit ------------------------------------------------------------------------- */
 
 /* An operand in shared memory: rows of 128 bytes (64 values of k), 16-byte pieces exchanged by

@@ -14,8 +14,14 @@ typedef enum {
     KERN_PHILOX_DRAFT = 3,    /* the drafter's own coin */
 } kern_philox_kind_t;
 
+#ifdef __CUDACC__
+#define KERN_PHILOX_BOTH __host__ __device__
+#else
+#define KERN_PHILOX_BOTH
+#endif
+
 /* The block function of the published algorithm (10 rounds). */
-static inline void
+static inline KERN_PHILOX_BOTH void
 kern_philox4x32_10(const uint32_t key[2], const uint32_t counter[4], uint32_t out[4])
 {
     uint32_t k0 = key[0];
@@ -39,7 +45,7 @@ kern_philox4x32_10(const uint32_t key[2], const uint32_t counter[4], uint32_t ou
 }
 
 /* A number in [0, 1) with 53 bits.  counter = (position low, position high, kind, index). */
-static inline double
+static inline KERN_PHILOX_BOTH double
 kern_philox_uniform(uint64_t seed, uint64_t position, kern_philox_kind_t kind, uint32_t index)
 {
     uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
