@@ -48,7 +48,7 @@ const cli_option_t cli_node_options[] = {
     NUMBER("block-size", block_granularity, 1, 1024, "TOKENS", "tokens of one cache block (64)"),
     FLAG("no-prefix-cache", no_prefix_cache, "compute every prompt anew"),
     FLAG("no-overlap", no_overlap, "wait for a step before the next is planned"),
-    TEXT("device", device, "NAME", "cpu"),
+    TEXT("device", device, "NAME", "auto (a GPU if there is one), cpu, cuda or cuda:N"),
     NUMBER("threads", thread_count, 0, 256, "COUNT", "compute threads (one for each core)"),
     TEXT("kernels", kernels, "PATH", "auto, avx512, avx2 or portable (auto)"),
     FLAG("enforce-eager", enforce_eager, "capture no graphs, whatever else is asked for"),
@@ -118,7 +118,7 @@ cli_node_init(cli_node_t *node)
     node->queue_len_max = 1024;
     node->block_granularity = 64;
     node->decode_width = 1;
-    node->device = "cpu";
+    node->device = "auto";
     node->kernels = "auto";
     node->cache_dtype = "auto";
     node->record = "ring";
@@ -189,8 +189,10 @@ cli_node_check(const cli_node_t *node)
     if (check_graphs(node) != STATUS_OK) {
         return STATUS_ERR_CONFIG;
     }
-    if (strcmp(node->device, "cpu") != 0) {
-        fprintf(stderr, "onepath: --device is '%s'; this build has: cpu\n", node->device);
+    if (strcmp(node->device, "auto") != 0 && strcmp(node->device, "cpu") != 0 &&
+        strcmp(node->device, "cuda") != 0 && strncmp(node->device, "cuda:", 5) != 0) {
+        fprintf(stderr, "onepath: --device is '%s'; it takes auto, cpu, cuda or cuda:N\n",
+                node->device);
         return STATUS_ERR_CONFIG;
     }
     if (strcmp(node->cache_dtype, "auto") != 0 && strcmp(node->cache_dtype, "f16") != 0 &&

@@ -16,6 +16,7 @@
 enum {
     QUEUE_SIZE_BYTES = 2 * (PROTO_BLOB_SIZE_MAX + PROTO_BODY_SIZE_MAX),
     PUSH_WAIT_S = 10,
+    FAILURE_POLL_NS = 200 * 1000 * 1000, /* while a step is in flight */
 };
 
 struct actor_executor_device {
@@ -177,7 +178,9 @@ collect_all(actor_executor_device_t *self)
             return STATUS_OK; /* it runs, or there is none */
         }
         if (status < 0) {
-            post_failed(self, status, "the device gave an error for a step");
+            const char *fault = self->run != NULL ? run_executor_fault(self->run) : "";
+            post_failed(self, status,
+                        fault[0] != '\0' ? fault : "the device gave an error for a step");
             return status;
         }
         if (ACTOR_FAULT("executor.before_done")) {
@@ -240,6 +243,9 @@ static bool
 wait_for_work(actor_executor_device_t *self, bool is_blocked)
 {
     uint64_t wait_ns = self->null != NULL ? actor_executor_null_wait_ns(self->null) : UINT64_MAX;
+    if (self->run != NULL && run_executor_is_busy(self->run)) {
+        wait_ns = FAILURE_POLL_NS; /* a device that fails calls nobody */
+    }
     struct timespec deadline;
     if (wait_ns != UINT64_MAX) {
         deadline_after(&deadline, wait_ns);

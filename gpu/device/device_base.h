@@ -83,6 +83,10 @@ struct device {
     const device_ops_t *ops; /* lent; the launch table */
     const char *name;        /* "cpu" */
     uint32_t worker_count;   /* threads of an operation, for workspace sizes */
+    bool has_all_ops;        /* else some launches fail the device: of experts, latent and
+                              * recurrent layers */
+    const char *summary;     /* what it is, for people; NULL = nothing to add */
+    const char *fault;       /* why it failed, for people; NULL = it has not, or does not say */
     uint32_t stream_count;   /* alive; the device must outlive them */
 };
 

@@ -284,6 +284,7 @@ device_host_new(const device_host_options_t *options, device_t **out_p)
     self->base.vtable = &host_vtable;
     self->base.ops = &device_host_ops;
     self->base.name = "cpu";
+    self->base.has_all_ops = true;
     self->base.worker_count = options->thread_count;
     self->options = *options;
     if (options->queue_len_max == 0) {

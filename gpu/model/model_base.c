@@ -30,6 +30,14 @@ model_new(device_t *device, const file_model_t *file, model_progress_fn progress
     return STATUS_ERR_UNSUPPORTED;
 }
 
+bool
+model_runs_on(const device_t *device, const file_config_t *config)
+{
+    bool has_plain_layers = config->arch == FILE_ARCH_LLAMA || config->arch == FILE_ARCH_QWEN3 ||
+                            config->arch == FILE_ARCH_GEMMA3;
+    return device->has_all_ops || has_plain_layers;
+}
+
 void
 model_destroy(model_t **self_p)
 {

@@ -103,6 +103,9 @@ MUST_CHECK proto_status_t model_new(device_t *device, const file_model_t *file,
                                     model_t **out_p);
 void model_destroy(model_t **self_p);
 
+/* Whether the device has every operation of the architecture's forward code. */
+bool model_runs_on(const device_t *device, const file_config_t *config);
+
 /* What quantised weights are multiplied with; before the first forward. */
 void model_set_activations(model_t *self, kern_activations_t activations);
 

@@ -1,14 +1,12 @@
 /* Building an executor: device, weights, cache, backend tree, sampling, runner, graphs; and taking
  * it apart in reverse. */
 #include <inttypes.h>
-#include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#include "device_host.h"
 #include "proto_require.h"
 #include "run_autotune.h"
 #include "run_backend.h"
@@ -52,58 +50,12 @@ now_ms(void)
     return (uint64_t)now.tv_sec * 1000u + (uint64_t)now.tv_nsec / 1000000u;
 }
 
-static uint32_t
-processor_count(void)
-{
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    if (sched_getaffinity(0, sizeof set, &set) != 0) {
-        return 1;
-    }
-    int count = CPU_COUNT(&set);
-    return count < 1 ? 1 : (uint32_t)count;
-}
-
 static void
 default_u32(uint32_t *value, uint32_t otherwise)
 {
     if (*value == 0) {
         *value = otherwise;
     }
-}
-
-static proto_status_t
-open_device(run_executor_t *self)
-{
-    run_executor_options_t *o = &self->options;
-    if (o->device != NULL && strcmp(o->device, "cpu") != 0) {
-        return run_executor_fail(self, STATUS_ERR_CONFIG,
-                                 "device '%s' is not known; this build has: cpu", o->device);
-    }
-    device_host_options_t options = {
-        .thread_count = o->thread_count == 0 ? processor_count() : o->thread_count,
-        .debug = o->graph_debug,
-    };
-    if (!kern_path_find(o->kernel_path, &options.path)) {
-        return run_executor_fail(
-            self, STATUS_ERR_CONFIG,
-            "kernel path '%s' is not known or not available on this machine (best here: "
-            "%s)",
-            o->kernel_path, kern_path_name(kern_path_best()));
-    }
-    proto_status_t status = device_host_new(&options, &self->device);
-    if (status != STATUS_OK) {
-        return run_executor_fail(self, status, "cannot make the device with %" PRIu32 " threads",
-                                 options.thread_count);
-    }
-    status = device_stream_new(self->device, &self->stream);
-    if (status != STATUS_OK) {
-        return run_executor_fail(self, status, "cannot start %" PRIu32 " compute threads",
-                                 options.thread_count);
-    }
-    run_executor_add_summary(self, "device: cpu, %" PRIu32 " threads, %s kernels\n",
-                             options.thread_count, kern_path_name(options.path));
-    return STATUS_OK;
 }
 
 static void
@@ -127,6 +79,10 @@ load_model(run_executor_t *self)
                                  error);
     }
     const file_config_t *config = file_model_config(self->file);
+    status = run_executor_check_model(self);
+    if (status != STATUS_OK) {
+        return status;
+    }
     run_model_new_fn make =
         o->plants != NULL && o->plants->make_model != NULL ? o->plants->make_model : model_new;
     status = make(self->device, self->file, report_weights, self, &self->model);
@@ -153,13 +109,17 @@ static proto_status_t
 choose_cache_dtype(run_executor_t *self)
 {
     const char *name = self->options.cache_dtype;
-    bool is_f32 = model_config(self->model)->linear_dtype == FILE_DTYPE_F32;
+    bool is_f32 = !self->is_cuda && model_config(self->model)->linear_dtype == FILE_DTYPE_F32;
     if (name != NULL && strcmp(name, "auto") != 0) {
         is_f32 = strcmp(name, "f32") == 0;
         if (!is_f32 && strcmp(name, "f16") != 0) {
             return run_executor_fail(self, STATUS_ERR_CONFIG,
                                      "cache type '%s'; there are auto, f32, f16", name);
         }
+    }
+    if (is_f32 && self->is_cuda) {
+        return run_executor_fail(self, STATUS_ERR_CONFIG,
+                                 "cache type '%s'; the CUDA device's attention reads f16", name);
     }
     self->cache_dtype = is_f32 ? CACHE_DTYPE_F32 : CACHE_DTYPE_F16;
     return STATUS_OK;
@@ -353,7 +313,7 @@ make_runner(run_executor_t *self)
         .sample = self->sample,
         .buffers = &self->buffers,
         .graph_debug = o->graph_debug,
-        .progress = &self->layer,
+        .progress = self->layer,
         .workspace = &self->workspace,
         .no_padding = o->no_padding,
     };
@@ -367,6 +327,13 @@ make_runner(run_executor_t *self)
     options.capture_sizes = graphs.capture_sizes;
     options.capture_size_count = graphs.capture_size_count;
     options.prefill_tokens_max = graphs.prefill_tokens_max;
+    if (self->is_cuda && options.prefill_tokens_max > 0) {
+        /* There an operand is laid out for the rows of its forward: a segment's and a break's
+         * differ.
+         */
+        options.prefill_tokens_max = 0;
+        run_executor_add_summary(self, "prefill graph: none on this device yet\n");
+    }
     run_workspace_init(&self->workspace, self->device);
     proto_status_t status = run_forward_step_new(&options, &self->runner);
     if (status == STATUS_OK) {
@@ -437,7 +404,7 @@ build(run_executor_t *self)
         proto_status_t (*run)(run_executor_t *);
         const char *term; /* of the memory sum; NULL = before it begins, or none */
     } steps[] = {
-        {open_device, NULL},
+        {run_executor_open_device, NULL},
         {load_model, NULL},
         {fill_options, NULL},
         {run_executor_open_cache, "page map"},
@@ -510,6 +477,8 @@ run_executor_destroy(run_executor_t **self_p)
         backend_destroy(&self->backend);
         backend_destroy(&self->planted_backend);
         device_release(self->device, DEVICE_MEMORY_PINNED, (void **)&self->zero_fields);
+        void *layer = (void *)self->layer;
+        device_release(self->device, DEVICE_MEMORY_PINNED, &layer);
         cache_arena_destroy(&self->arena);
         cache_plan_destroy(&self->plan);
         model_destroy(&self->model);

@@ -244,8 +244,9 @@ note_failure(run_executor_t *self, proto_status_t status)
                        "a captured graph's metadata moved: %s is not where the capture saw it",
                        run_forward_step_fault(self->runner));
     } else {
+        const char *fault = self->device->fault;
         (void)snprintf(self->fault, sizeof self->fault, "the device failed: %s",
-                       proto_status_text(status));
+                       fault != NULL ? fault : proto_status_text(status));
     }
     self->sticky = status;
     return status;
@@ -367,7 +368,7 @@ run_executor_collect(run_executor_t *self, proto_step_done_t *out)
     run_flight_t *flight = &self->flights[index];
     proto_status_t status = device_event_query(flight->ended);
     if (status != STATUS_OK) {
-        return status;
+        return status < 0 ? note_failure(self, status) : status;
     }
     uint32_t entries = 0;
     uint32_t tokens = gather_rows(self, flight, &self->buffers.stages[index], &entries);
@@ -449,6 +450,12 @@ run_executor_take_check(run_executor_t *self, proto_status_t *result, const char
     return STATUS_OK;
 }
 
+bool
+run_executor_is_busy(const run_executor_t *self)
+{
+    return self->launched_count > self->collected_count;
+}
+
 const char *
 run_executor_summary(const run_executor_t *self)
 {
@@ -464,5 +471,5 @@ run_executor_fault(const run_executor_t *self)
 uint32_t
 run_executor_layer(const run_executor_t *self)
 {
-    return atomic_load_explicit(&self->layer, memory_order_relaxed);
+    return self->layer == NULL ? 0 : atomic_load_explicit(self->layer, memory_order_relaxed);
 }

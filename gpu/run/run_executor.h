@@ -22,8 +22,8 @@ typedef void (*run_progress_fn)(void *context, const char *phase, uint64_t done_
                                 uint64_t total_bytes);
 
 typedef struct {
-    const char *model_path;        /* a GGUF file or a Hugging Face folder */
-    const char *device;            /* "cpu" */
+    const char *model_path; /* a GGUF file or a Hugging Face folder */
+    const char *device; /* "cpu" (NULL too), "cuda", "cuda:N", or "auto": a GPU if there is one */
     uint32_t model_len_max;        /* 0 = the model's own */
     uint32_t slot_count;           /* requests at once; 0 = 32 */
     uint32_t step_tokens_max;      /* tokens in one forward; 0 = 512 */
@@ -85,6 +85,9 @@ MUST_CHECK proto_status_t run_executor_launch(run_executor_t *self,
  * STATUS_END if none is in flight.  Never blocks.  The views live until the next call of
  * run_executor_collect(). */
 MUST_CHECK proto_status_t run_executor_collect(run_executor_t *self, proto_step_done_t *out);
+
+/* Whether a step was launched and not yet collected. */
+bool run_executor_is_busy(const run_executor_t *self);
 
 /* Waits for what is in flight and drops it; forgets every slot and table. */
 MUST_CHECK proto_status_t run_executor_reset(run_executor_t *self);

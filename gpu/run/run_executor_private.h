@@ -43,6 +43,7 @@ struct run_executor {
     run_executor_options_t options; /* defaults filled in */
     cache_dtype_t cache_dtype;
     file_model_t *file;
+    bool is_cuda; /* the device has memory of its own and kernels of some architectures */
     device_t *device;
     device_stream_t *stream;
     model_t *model;
@@ -69,7 +70,7 @@ struct run_executor {
     bool graphs_off;
     const float *last_logits;
     run_launched_t last_launched;
-    _Atomic uint32_t layer;
+    _Atomic uint32_t *layer; /* pinned: the device writes which layer is in work */
     proto_status_t sticky;
     uint8_t page_hash_key[PROTO_HASH_SIZE_BYTES];
     uint32_t group_kinds[CACHE_GROUP_COUNT_MAX];
@@ -80,6 +81,12 @@ struct run_executor {
     char summary[RUN_SUMMARY_SIZE_BYTES];
     char fault[256];
 };
+
+/* Opens the device that the options name and its stream. */
+MUST_CHECK proto_status_t run_executor_open_device(run_executor_t *self);
+/* STATUS_ERR_CONFIG with the error filled: the opened checkpoint cannot run on the device, or does
+ * not fit it. */
+MUST_CHECK proto_status_t run_executor_check_model(run_executor_t *self);
 
 /* A tree bound to the executor's cache, with its decode buffers.  The caller owns *out_p. */
 MUST_CHECK proto_status_t run_executor_make_backend(run_executor_t *self, backend_t **out_p);

@@ -1,6 +1,7 @@
 /* A look inside, for tests. */
 #include "run_inspect.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "run_executor_private.h"
@@ -158,9 +159,22 @@ run_inspect_block_digest(run_executor_t *self, uint32_t group, uint32_t block, u
     uint64_t digest = UINT64_C(14695981039346656037);
     for (uint32_t i = 0; i < self->zero_field_count; i++) {
         const kern_page_field_t *field = &self->zero_fields[i];
-        const uint8_t *page = field->pages + (size_t)block * field->stride_bytes;
-        for (size_t at = 0; field->group == group && at < field->page_bytes; at++) {
+        if (field->group != group) {
+            continue;
+        }
+        uint8_t *page = malloc(field->page_bytes);
+        if (page == NULL) {
+            return STATUS_ERR_NO_MEMORY;
+        }
+        run_buffers_copy(&self->buffers, page, field->pages + (size_t)block * field->stride_bytes,
+                         field->page_bytes);
+        status = device_stream_synchronize(self->stream);
+        for (size_t at = 0; status == STATUS_OK && at < field->page_bytes; at++) {
             digest = (digest ^ page[at]) * UINT64_C(1099511628211);
+        }
+        free(page);
+        if (status != STATUS_OK) {
+            return status;
         }
     }
     *out = digest;

@@ -78,6 +78,13 @@ driver_allocation_count(void)
     return atomic_load(&allocations);
 }
 
+bool
+driver_device_is_cuda(void)
+{
+    const char *device = getenv("ONEPATH_TEST_DEVICE");
+    return device != NULL && strncmp(device, "cuda", 4) == 0;
+}
+
 void
 driver_open(driver_t *self, const run_executor_options_t *options)
 {
@@ -86,6 +93,9 @@ driver_open(driver_t *self, const run_executor_options_t *options)
     memset(self, 0, sizeof *self);
     filled.error = error;
     filled.error_size_bytes = sizeof error;
+    if (filled.device == NULL) {
+        filled.device = getenv("ONEPATH_TEST_DEVICE"); /* NULL: the host */
+    }
     if (filled.thread_count == 0) {
         filled.thread_count = 2;
     }

@@ -64,6 +64,11 @@ typedef struct {
 } driver_result_t;
 
 /* Fails the test if the executor cannot be made. */
+/* Whether the tests run on a GPU. */
+bool driver_device_is_cuda(void);
+
+/* ONEPATH_TEST_DEVICE names the device of all tests that do not choose one: "cuda" on a GPU host.
+ */
 void driver_open(driver_t *self, const run_executor_options_t *options);
 void driver_close(driver_t *self);
 

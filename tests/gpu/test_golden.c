@@ -13,8 +13,27 @@
 
 enum { PROMPTS_MAX = 16, VOCABULARY_MAX = 512, LENGTH_MAX = 160, STEP_TOKENS = 160 };
 
-static const double bound = 1e-5;
-static const double mutant_bound = 1e-2;
+/* What rounding may do: to float32 on the host; on a GPU weights and operands are bfloat16. */
+static double
+bound_of(void)
+{
+    return driver_device_is_cuda() ? 3e-2 : 1e-5;
+}
+
+/* What a wrong model must miss it by. */
+static double
+mutant_bound_of(void)
+{
+    return driver_device_is_cuda() ? 1.5e-1 : 1e-2;
+}
+
+/* A GPU has no kernels of experts and of latent attention yet: it refuses such a model. */
+static bool
+is_left_out(const char *fixture)
+{
+    return driver_device_is_cuda() &&
+           (strcmp(fixture, "tiny-gpt-oss") == 0 || strcmp(fixture, "tiny-deepseek") == 0);
+}
 
 typedef struct {
     uint32_t count;
@@ -198,6 +217,9 @@ START_TEST(logits_match_the_reference)
 {
     static reference_t reference;
     driver_t driver;
+    if (is_left_out(fixtures[_i])) {
+        return;
+    }
     reference_read(&reference, fixtures[_i]);
     char path[600];
     (void)snprintf(path, sizeof path, "%s", driver_fixture(fixtures[_i]));
@@ -210,10 +232,10 @@ START_TEST(logits_match_the_reference)
     double expired = prefill_distance(&driver, &reference, chunk);
     (void)printf("%s: prefill %.2e, chunked %.2e, decode %.2e, with holes %.2e\n", fixtures[_i],
                  whole, chunked, decoded, expired);
-    ck_assert(whole <= bound);
-    ck_assert(chunked <= bound);
-    ck_assert(decoded <= bound);
-    ck_assert(expired <= bound);
+    ck_assert(whole <= bound_of());
+    ck_assert(chunked <= bound_of());
+    ck_assert(decoded <= bound_of());
+    ck_assert(expired <= bound_of());
     driver_close(&driver);
     reference_free(&reference);
 }
@@ -521,7 +543,7 @@ START_TEST(mutants_fail_the_bound)
 {
     const char *fixture = fixtures[_i / MUTANT_COUNT];
     const char *only = mutants[_i % MUTANT_COUNT].fixture;
-    if (only != NULL && strcmp(only, fixture) != 0) {
+    if ((only != NULL && strcmp(only, fixture) != 0) || is_left_out(fixture)) {
         return;
     }
     static reference_t reference;
@@ -543,8 +565,8 @@ START_TEST(mutants_fail_the_bound)
     open_model(&driver, folder, has_states(fixture));
     double distance = prefill_distance(&driver, &reference, STEP_TOKENS);
     (void)printf("%s, %s: %.2e\n", fixture, mutants[_i % MUTANT_COUNT].name, distance);
-    ck_assert(distance > bound);
-    ck_assert(distance > mutant_bound);
+    ck_assert(distance > bound_of());
+    ck_assert(distance > mutant_bound_of());
 
     driver_close(&driver);
     file_model_close(&model);

@@ -65,7 +65,8 @@ BANNED = [
     (r"\bgetenv\s*\(", "the environment is read in cli/ only", ("cli/",)),
     (r"(?<![_\w.>])exit\s*\(", "exit is called in cli/ only", ("cli/",)),
     (r"/wor" + r"k/|/far" + r"m/|\.libra" + r"ry/", "a path of somebody's machine", ()),
-    (r"\bdlopen\s*\(|\bsystem\s*\(|\bpopen\s*\(", "no code from outside is run", ()),
+    (r"\bdlopen\s*\(|\bsystem\s*\(|\bpopen\s*\(", "no code from outside is run",
+     ("gpu/device/device_cuda_load.c",)),
 ]
 
 PREFIXES = {
