@@ -33,8 +33,6 @@ struct shared_t {
     uint32_t number;
     uint32_t found;
     float limit;
-    uint32_t accepted;
-    int flag;
 };
 
 /* One request while its rows are sampled. */
@@ -75,17 +73,30 @@ block_best(best_t best, shared_t &s)
     return best;
 }
 
-/* The largest value and the first place of it; *nan if any is not a number. */
+/* The largest value and the first place of it; *nan if any is not a number.  Eight loads are under
+ * way at once. */
 __device__ best_t
 find_best(const float *z, uint32_t count, shared_t &s, bool *nan)
 {
+    constexpr int AHEAD = 8;
     best_t best = {-CUDART_INF_F, 0xffffffffu};
     bool bad = false;
-    for (uint32_t i = threadIdx.x; i < count; i += THREADS) {
-        float value = z[i];
-        bad = bad || value != value;
-        best = better(best, best_t{value, i});
+    for (uint32_t i = threadIdx.x; i < count; i += THREADS * AHEAD) {
+        float values[AHEAD];
+#pragma unroll
+        for (int j = 0; j < AHEAD; j++) {
+            values[j] = i + j * THREADS < count ? z[i + j * THREADS] : -CUDART_INF_F;
+        }
+#pragma unroll
+        for (int j = 0; j < AHEAD; j++) {
+            bad = bad || values[j] != values[j];
+            if (values[j] > best.value) {
+                best = best_t{values[j], i + j * THREADS};
+            }
+        }
     }
+    /* All -inf: the first. */
+    best.at = best.at == 0xffffffffu ? threadIdx.x : best.at;
     *nan = __syncthreads_or(bad) != 0;
     return block_best(best, s);
 }
@@ -483,7 +494,33 @@ write_logprobs(const request_t &self, const float *logits, float top, size_t row
 }
 
 __device__ void
-sample_row(const request_t &self, uint32_t column)
+count_token(const request_t &self, int32_t token)
+{
+    if (self.counts != nullptr && token >= 0 && (uint32_t)token < self.a.vocabulary &&
+        (self.counts[token] & KERN_SAMPLE_COUNT_GENERATED) != KERN_SAMPLE_COUNT_GENERATED) {
+        self.counts[token]++;
+    }
+}
+
+/* Whether the next row counts: it computed the candidate, the row drew that token, and no end of
+ * the request or of its numbers stands between. */
+__device__ bool
+goes_on(const request_t &self, int64_t position, int32_t candidate, uint32_t token)
+{
+    const kern_sample_pool_t &pool = self.a.pool;
+    bool is_stop = false;
+    if (pool.banned_counts != nullptr && position >= pool.banned_until[self.slot]) {
+        for (uint32_t i = 0; i < pool.banned_counts[self.slot]; i++) {
+            int32_t id = pool.banned_ids[self.slot * KERN_SAMPLE_BANNED_MAX + i];
+            is_stop = is_stop || id == (int32_t)token;
+        }
+    }
+    return candidate >= 0 && (uint32_t)candidate == token && !is_stop;
+}
+
+/* Gives a row its token; whether the next row counts. */
+__device__ bool
+sample_row(const request_t &self, uint32_t column, int32_t candidate)
 {
     const kern_sample_args_t &a = self.a;
     const kern_sample_pool_t &pool = a.pool;
@@ -499,7 +536,7 @@ sample_row(const request_t &self, uint32_t column)
         if (threadIdx.x == 0) {
             a.tokens[row] = 0;
         }
-        return;
+        return false;
     }
     const float *z = changed_logits(self, logits, position);
     best_t top = raw;
@@ -519,48 +556,34 @@ sample_row(const request_t &self, uint32_t column)
         a.tokens[row] = (int32_t)token;
     }
     write_logprobs(self, logits, raw.value, row, token);
-}
-
-__device__ void
-count_token(const request_t &self, int32_t token)
-{
-    if (self.counts != nullptr && token >= 0 && (uint32_t)token < self.a.vocabulary &&
-        (self.counts[token] & KERN_SAMPLE_COUNT_GENERATED) != KERN_SAMPLE_COUNT_GENERATED) {
-        self.counts[token]++;
+    if (threadIdx.x == 0) {
+        count_token(self, (int32_t)token);
     }
+    return goes_on(self, position, candidate, token);
 }
 
-/* Row i counts only if candidates 1..i were accepted; they are counted before it is sampled. */
+/* Samples the rows in order, as long as they count. */
 __device__ void
 sample_request(const request_t &self)
 {
     const kern_sample_args_t &a = self.a;
     uint32_t width = a.rows_per_request;
-    const int32_t *candidates =
-        a.candidates != nullptr ? a.candidates + (size_t)self.request * width : nullptr;
-    int32_t *tokens = a.tokens + (size_t)self.request * width;
-    if (threadIdx.x == 0) {
-        self.s.accepted = 1;
-    }
-    for (uint32_t column = 0; column < width; column++) {
+    size_t first = (size_t)self.request * width;
+    uint32_t accepted = 0;
+    bool counts = true;
+    while (counts) {
+        int32_t candidate = accepted + 1 < width ? a.candidates[first + accepted + 1] : -1;
+        counts = sample_row(self, accepted, candidate);
+        accepted++;
         __syncthreads();
-        if (column > 0 && threadIdx.x == 0 && candidates != nullptr) {
-            if (self.s.accepted == column && candidates[column] == tokens[column - 1]) {
-                self.s.accepted++;
-            }
-            if (self.s.accepted == column + 1) {
-                count_token(self, candidates[column]);
-            }
+    }
+    if (threadIdx.x == 0) {
+        for (uint32_t column = accepted; column < width; column++) {
+            a.tokens[first + column] = -1;
+            a.flags[first + column] = 0;
         }
-        __syncthreads();
-        sample_row(self, column);
+        a.accept_lengths[self.request] = (int32_t)accepted;
     }
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        count_token(self, tokens[self.s.accepted - 1]);
-        a.accept_lengths[self.request] = (int32_t)self.s.accepted;
-    }
-    __syncthreads();
 }
 
 __global__ void
@@ -644,6 +667,9 @@ kern_sample_cuda(const kern_sample_args_t *args, const kern_cuda_where_t *where)
     if (samplers == 0 || args->vocabulary > 1u << 18 ||
         (args->candidates == NULL && args->rows_per_request > 1)) {
         return (int)cudaErrorInvalidValue;
+    }
+    if (args->rows_per_request > 1 && args->verify != KERN_SAMPLE_VERIFY_CHAIN) {
+        return (int)cudaErrorNotSupported;
     }
     kern_cuda_launch_t how = {};
     how.grid = dim3((uint32_t)samplers);
