@@ -639,13 +639,6 @@ main(void)
     tcase_add_loop_test(tests, a_shared_prefix_gives_the_same_tokens, 0, fixture_count());
     tcase_add_loop_test(tests, what_was_never_written_is_never_read, 0, fixture_count());
     tcase_add_loop_test(tests, padding_touches_no_live_block, 0, fixture_count());
-
-/* A GPU has no kernels yet of what follows the first three. */
-static int
-fixture_count(void)
-{
-    return driver_device_is_cuda() ? 3 : (int)(sizeof fixtures / sizeof *fixtures);
-}
     tcase_add_test(tests, a_planted_rebind_is_caught_by_the_guard);
     tcase_add_loop_test(tests, the_decode_loop_allocates_nothing, 0, fixture_count());
     tcase_add_test(tests, launches_out_of_range_are_refused);
