@@ -16,7 +16,8 @@ constexpr int KEYS = 16; /* of a warp in one turn */
 constexpr int HEADS = 8; /* query heads of a block */
 constexpr int SPLIT = KERN_ATTENTION_SPLIT;
 constexpr int MERGERS = 4;               /* groups of threads that merge splits */
-constexpr uint32_t BLOCKS_WANTED = 4096; /* beyond that a block takes several splits */
+constexpr uint32_t BLOCKS_AT_ONCE = 264; /* that a large device runs */
+constexpr uint32_t ACROSS_MIN = 4;       /* blocks over a row's splits, if there are so many */
 
 template <int DIM> struct turn_t {
     static constexpr int STAGES = DIM > 128 ? 2 : 3; /* turns under way */
@@ -52,13 +53,20 @@ copy_turn(const paged_t &paged, uint32_t shared, int first, span_t span)
 {
     constexpr int PIECES = DIM / 8;
     int lane = threadIdx.x % 32;
+    /* Pages of whole turns take one look at the table. */
+    bool is_one_page = paged.page_size % KEYS == 0;
+    size_t base = is_one_page && first < span.end ? paged_offset(paged, first) : 0;
 #pragma unroll
     for (int i = 0; i < KEYS * PIECES / 32; i++) {
         int row = (i * 32 + lane) / PIECES;
         int piece = (i * 32 + lane) % PIECES;
         int key = first + row;
         bool valid = key >= span.begin && key < span.end && piece * 8 < paged.head_dim;
-        size_t offset = valid ? paged_offset(paged, key) + piece * 8 : 0;
+        size_t offset = base + (size_t)row * paged.slot_stride;
+        if (!is_one_page) {
+            offset = valid ? paged_offset(paged, key) : 0;
+        }
+        offset = valid ? offset + piece * 8 : 0;
         uint32_t to = shared + piece_offset<DIM>(row, piece);
         copy_async(to, paged.k + offset, valid);
         copy_async(to + KEYS * DIM * 2, paged.v + offset, valid);
@@ -386,8 +394,9 @@ kern_attention_decode_cuda(const kern_attention_decode_args_t *args, const kern_
     parts.sums = parts.maxima + count;
     uint32_t group = cache->q_heads / cache->kv_heads;
     uint32_t tiles = cache->kv_heads * ((group + HEADS - 1) / HEADS);
-    uint32_t across = BLOCKS_WANTED / (tiles * rows);
-    across = across < 1 ? 1 : across > parts.splits ? parts.splits : across;
+    uint32_t across = BLOCKS_AT_ONCE / (tiles * rows);
+    across = across < ACROSS_MIN ? ACROSS_MIN : across;
+    across = across > parts.splits ? parts.splits : across;
     dim3 grid(across, tiles, rows);
     int status = cache->head_dim <= 64    ? launch_decode<64>(args, parts, grid, where)
                  : cache->head_dim <= 128 ? launch_decode<128>(args, parts, grid, where)

@@ -52,13 +52,20 @@ __device__ __forceinline__ void
 copy_tile(const paged_t &paged, uint32_t shared, int first, int begin, int end)
 {
     constexpr int PIECES = DIM / 8;
+    /* Pages of whole tiles take one look at the table. */
+    bool is_one_page = paged.page_size % tile_t<DIM>::KEYS == 0;
+    size_t base = is_one_page && first < end ? paged_offset(paged, first) : 0;
 #pragma unroll 4
     for (int i = 0; i < tile_t<DIM>::KEYS * PIECES / THREADS; i++) {
         int row = (i * THREADS + (int)threadIdx.x) / PIECES;
         int piece = (i * THREADS + (int)threadIdx.x) % PIECES;
         int key = first + row;
         bool valid = key >= begin && key < end && piece * 8 < paged.head_dim;
-        size_t offset = valid ? paged_offset(paged, key) + piece * 8 : 0;
+        size_t offset = base + (size_t)row * paged.slot_stride;
+        if (!is_one_page) {
+            offset = valid ? paged_offset(paged, key) : 0;
+        }
+        offset = valid ? offset + piece * 8 : 0;
         uint32_t to = shared + piece_offset<DIM>(row, piece);
         copy_async(to, paged.k + offset, valid);
         copy_async(to + tile_t<DIM>::BYTES, paged.v + offset, valid);
