@@ -35,7 +35,8 @@ float *
 model_narrowing_forward(model_t *self, const model_context_t *context)
 {
     const model_narrowing_t *narrowing = self->vtable->narrowing;
-    require(context->view != NULL || context->mode == BACKEND_MODE_DECODE);
+    require(context->view != NULL || context->mode == BACKEND_MODE_DECODE ||
+            context->mode == BACKEND_MODE_IDLE);
     size_t encoded_bytes = model_narrowing_rows_bytes(context->rows, narrowing->encoded_cols(self));
     size_t state_bytes = model_narrowing_rows_bytes(context->rows, narrowing->state_cols(self));
     uint8_t *memory = context->workspace;

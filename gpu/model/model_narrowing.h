@@ -16,7 +16,7 @@
 #include "model_base.h"
 
 /* The rows that go on: of each extend a suffix of its rows, every decode row.  A forward of decode
- * requests has no view: all rows go on. */
+ * requests, or an idle one, has no view: all rows go on. */
 typedef struct model_view {
     uint32_t rows;
     uint32_t extend_rows;       /* of the extends; decode rows follow */

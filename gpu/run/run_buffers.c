@@ -241,3 +241,24 @@ run_buffers_fill_extend(run_buffers_t *self, uint32_t extends)
     };
     device_ops(self->options.device)->extend_fill(self->options.stream, &args);
 }
+
+void
+run_buffers_fill_decode(run_buffers_t *self, const run_decode_fill_t *fill)
+{
+    kern_decode_fill_args_t args = {
+        .staged_slots = self->header.slots + fill->first,
+        .bs = fill->bs,
+        .actual_bs = fill->actual_bs,
+        .width = self->options.width,
+        .vocabulary = fill->vocabulary,
+        .sink = run_buffers_sink(self),
+        .valid_lengths = self->valid_lengths,
+        .future_inputs = self->future_inputs,
+        .slots = self->request_slots + fill->first,
+        .write_slots = self->write_slots + fill->first,
+        .input_ids = self->input_ids + fill->first_row,
+        .positions = self->positions + fill->first_row,
+        .seq_lens = self->seq_lens + fill->first,
+    };
+    device_ops(self->options.device)->decode_fill(self->options.stream, &args);
+}

@@ -94,6 +94,18 @@ backend_tables_t run_buffers_upload_tables(run_buffers_t *self, run_stage_t *sta
 /* Launches the upload of the stage's header and of `token_count` ids. */
 void run_buffers_upload(run_buffers_t *self, const run_stage_t *stage, uint32_t token_count);
 
+typedef struct {
+    uint32_t first;     /* request, in the header and in the buffers */
+    uint32_t first_row; /* its first row */
+    uint32_t bs;        /* requests, padding included */
+    uint32_t actual_bs; /* live ones; 0 = idle */
+    uint32_t vocabulary;
+} run_decode_fill_t;
+
+/* Launches what the decodes' rows get from the uploaded header and from what the last step left on
+ * the device: ids, positions, slots, lengths. */
+void run_buffers_fill_decode(run_buffers_t *self, const run_decode_fill_t *fill);
+
 /* Launches what the extends' rows get from the uploaded header: positions, slots, lengths. */
 void run_buffers_fill_extend(run_buffers_t *self, uint32_t extends);
 

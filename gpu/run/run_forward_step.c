@@ -333,24 +333,14 @@ static void
 fill_decode(run_forward_step_t *self, uint32_t first, uint32_t first_row, uint32_t bs,
             uint32_t actual_bs)
 {
-    const run_forward_step_options_t *o = &self->options;
-    run_buffers_t *buffers = o->buffers;
-    kern_decode_fill_args_t args = {
-        .staged_slots = buffers->header.slots + first,
+    run_decode_fill_t fill = {
+        .first = first,
+        .first_row = first_row,
         .bs = bs,
         .actual_bs = actual_bs,
-        .width = buffers->options.width,
-        .vocabulary = model_config(o->model)->vocab_size,
-        .sink = run_buffers_sink(buffers),
-        .valid_lengths = buffers->valid_lengths,
-        .future_inputs = buffers->future_inputs,
-        .slots = buffers->request_slots + first,
-        .write_slots = buffers->write_slots + first,
-        .input_ids = buffers->input_ids + first_row,
-        .positions = buffers->positions + first_row,
-        .seq_lens = buffers->seq_lens + first,
+        .vocabulary = model_config(self->options.model)->vocab_size,
     };
-    device_ops(o->device)->decode_fill(o->stream, &args);
+    run_buffers_fill_decode(self->options.buffers, &fill);
 }
 
 /* An eager step must not read what lies in the memory of the graphs' pool. */
@@ -574,6 +564,12 @@ run_forward_step_size_bytes(const run_forward_step_t *self)
 {
     size_t prefill = self->prefill == NULL ? 0 : run_prefill_graph_size_bytes(self->prefill);
     return self->options.workspace->size_bytes + self->pool_bytes + prefill;
+}
+
+const run_forward_step_options_t *
+run_forward_step_options(const run_forward_step_t *self)
+{
+    return &self->options;
 }
 
 device_pool_t *

@@ -109,6 +109,8 @@ void run_forward_step_set_graphs(run_forward_step_t *self, bool on);
 /* The path of the address that moved or leaked; NULL if none did. */
 const char *run_forward_step_fault(const run_forward_step_t *self);
 
+/* What it was made with. */
+const run_forward_step_options_t *run_forward_step_options(const run_forward_step_t *self);
 /* The decode graphs' pool; NULL while there are none. */
 device_pool_t *run_forward_step_pool(const run_forward_step_t *self);
 /* The prefill graph; NULL without one. */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "run_executor_private.h"
+#include "run_idle.h"
 
 proto_status_t
 run_inspect_logits(run_executor_t *self, float *out, size_t count, uint32_t *row_count)
@@ -147,6 +148,13 @@ run_inspect_poison_cache(run_executor_t *self)
     };
     device_ops(self->device)->fill(self->stream, &args);
     return device_stream_synchronize(self->stream);
+}
+
+proto_status_t
+run_inspect_idle(run_executor_t *self, uint32_t bs)
+{
+    proto_status_t status = run_idle_forward(run_forward_step_options(self->runner), bs);
+    return status == STATUS_OK ? device_stream_synchronize(self->stream) : status;
 }
 
 proto_status_t

@@ -62,6 +62,9 @@ MUST_CHECK proto_status_t run_inspect_poison_pool(run_executor_t *self, bool is_
 /* Puts another pool behind the prefill graph's back; once for each executor. */
 MUST_CHECK proto_status_t run_inspect_plant_pool(run_executor_t *self);
 
+/* Runs the idle forward of `bs` requests to its end (run_idle.h). */
+MUST_CHECK proto_status_t run_inspect_idle(run_executor_t *self, uint32_t bs);
+
 /* Digest of all cache bytes of one block over all layers; null page: block 0. */
 MUST_CHECK proto_status_t run_inspect_block_digest(run_executor_t *self, uint32_t group,
                                                    uint32_t block, uint64_t *out);
