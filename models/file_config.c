@@ -278,6 +278,7 @@ file_config_set_gpt_oss(file_config_t *config)
     config->expert_alpha = 1.702;
     config->expert_limit = 7.0;
     config->has_sinks = true;
+    config->has_router_bias = true;
     for (uint32_t i = 0; i < config->layer_count && i < FILE_LAYER_COUNT_MAX; i++) {
         config->layer_kinds[i] = i % 2 == 0 ? FILE_LAYER_SLIDING : FILE_LAYER_FULL;
     }

@@ -89,6 +89,13 @@ read_arch(const json_t *root, file_config_t *out, file_error_t error)
     } else if (strcmp(name, "Qwen3_5ForConditionalGeneration") == 0) {
         out->arch = FILE_ARCH_QWEN35;
         out->is_nested = true;
+    } else if (strcmp(name, "Qwen3_5MoeForCausalLM") == 0) {
+        out->arch = FILE_ARCH_QWEN35;
+        out->has_apart_experts = true;
+    } else if (strcmp(name, "Qwen3_5MoeForConditionalGeneration") == 0) {
+        out->arch = FILE_ARCH_QWEN35;
+        out->is_nested = true;
+        out->has_apart_experts = true;
     } else if (strcmp(name, "DeepseekV3ForCausalLM") == 0) {
         out->arch = FILE_ARCH_DEEPSEEK_V3;
     } else {
@@ -294,6 +301,27 @@ read_gpt_oss(reader_t *self, file_config_t *out)
     }
 }
 
+/* In every layer, with one that every token meets. */
+static void
+read_qwen35_experts(reader_t *self, file_config_t *out)
+{
+    const json_t *root = self->root;
+    out->expert_ffn_size = out->ffn_size;
+    out->expert_count = read_u32(self, root, "num_experts", 256);
+    out->expert_used_count = read_u32(self, root, "num_experts_per_tok", 8);
+    out->shared_ffn_size = read_u32(self, root, "shared_expert_intermediate_size", 512);
+    out->has_shared_scale = true;
+    if (out->expert_count == 0) {
+        fail(self, STATUS_ERR_MALFORMED, "num_experts", "must be at least 1");
+    }
+    if (out->shared_ffn_size == 0) {
+        fail(self, STATUS_ERR_UNSUPPORTED, "shared_expert_intermediate_size", "must be over 0");
+    }
+    if (json_array_size(json_object_get(root, "mlp_only_layers")) > 0) {
+        fail(self, STATUS_ERR_UNSUPPORTED, "mlp_only_layers", "is not supported");
+    }
+}
+
 /* Linear layers, and a full one at every `full_attention_interval`.  The defaults are those of the
  * configuration's class. */
 static void
@@ -314,6 +342,9 @@ read_qwen35(reader_t *self, file_config_t *out)
     out->linear_value_head_count = read_u32(self, root, "linear_num_value_heads", 32);
     out->linear_value_head_dim = read_u32(self, root, "linear_value_head_dim", 128);
     out->linear_conv_width = read_u32(self, root, "linear_conv_kernel_dim", 4);
+    if (out->has_apart_experts) {
+        read_qwen35_experts(self, out);
+    }
     if (gate != NULL && !json_is_true(gate)) {
         fail(self, STATUS_ERR_UNSUPPORTED, "attn_output_gate", "must be true");
     }
@@ -445,7 +476,9 @@ read_sizes(reader_t *self, file_config_t *out)
     const json_t *root = self->root;
     out->layer_count = read_u32(self, root, "num_hidden_layers", UINT64_MAX);
     out->hidden_size = read_u32(self, root, "hidden_size", UINT64_MAX);
-    out->ffn_size = read_u32(self, root, "intermediate_size", UINT64_MAX);
+    bool is_moe = out->arch == FILE_ARCH_QWEN35 && out->has_apart_experts;
+    const char *ffn = is_moe ? "moe_intermediate_size" : "intermediate_size";
+    out->ffn_size = read_u32(self, root, ffn, UINT64_MAX);
     out->head_count = read_u32(self, root, "num_attention_heads", UINT64_MAX);
     out->kv_head_count = read_u32(self, root, "num_key_value_heads", out->head_count);
     out->vocab_size = read_u32(self, root, "vocab_size", UINT64_MAX);

@@ -92,6 +92,7 @@ hash_config(crypto_generichash_state *state, const file_config_t *config)
         hash_u64(state, config->linear_value_head_count);
         hash_u64(state, config->linear_value_head_dim);
         hash_u64(state, config->linear_conv_width);
+        hash_u64(state, config->has_shared_scale);
     }
 }
 

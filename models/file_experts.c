@@ -43,8 +43,9 @@ file_model_assign_experts(file_model_t *self, file_error_t error)
                 bool is_down = MATRICES[i].role == FILE_ROLE_EXPERT_DOWN;
                 char name[NAME_SIZE_BYTES];
                 (void)snprintf(name, sizeof name,
-                               "model.layers.%" PRIu32 ".mlp.experts.%" PRIu32 ".%s.weight", layer,
-                               expert, MATRICES[i].name);
+                               "model.%slayers.%" PRIu32 ".mlp.experts.%" PRIu32 ".%s.weight",
+                               config->is_nested ? "language_model." : "", layer, expert,
+                               MATRICES[i].name);
                 proto_status_t status =
                     file_model_bind(self, name, FILE_FORM_EXPERT,
                                     is_down ? config->hidden_size : config->expert_ffn_size,

@@ -31,11 +31,12 @@ enum {
 
 /* Architectures that can be run, by the name each kind of checkpoint uses. */
 typedef enum {
-    FILE_ARCH_LLAMA,   /* GGUF "llama", HF "LlamaForCausalLM" */
-    FILE_ARCH_QWEN3,   /* GGUF "qwen3", HF "Qwen3ForCausalLM" */
-    FILE_ARCH_GEMMA3,  /* GGUF "gemma3", HF "Gemma3ForCausalLM": text only */
-    FILE_ARCH_GPT_OSS, /* GGUF "gpt-oss", HF "GptOssForCausalLM" */
-    FILE_ARCH_QWEN35,  /* HF "Qwen3_5ForCausalLM", "Qwen3_5ForConditionalGeneration": text only */
+    FILE_ARCH_LLAMA,       /* GGUF "llama", HF "LlamaForCausalLM" */
+    FILE_ARCH_QWEN3,       /* GGUF "qwen3", HF "Qwen3ForCausalLM" */
+    FILE_ARCH_GEMMA3,      /* GGUF "gemma3", HF "Gemma3ForCausalLM": text only */
+    FILE_ARCH_GPT_OSS,     /* GGUF "gpt-oss", HF "GptOssForCausalLM" */
+    FILE_ARCH_QWEN35,      /* HF "Qwen3_5ForCausalLM", "Qwen3_5ForConditionalGeneration" and both as
+                            * "Qwen3_5Moe...": text only */
     FILE_ARCH_DEEPSEEK_V3, /* HF "DeepseekV3ForCausalLM" */
 } file_arch_t;
 
@@ -128,6 +129,8 @@ typedef struct {
     double expert_scale;         /*   then multiplied by this */
     uint32_t expert_group_count; /* experts are chosen within */
     uint32_t expert_group_used_count; /*   so many of so many groups; 1 = all are one group */
+    bool has_router_bias;             /* FILE_ROLE_ROUTER_BIAS exists */
+    bool has_shared_scale;            /* FILE_ROLE_SHARED_SCALE exists */
     bool has_apart_experts;           /* a tensor for each expert: file_model_expert() */
     uint32_t ignored_layer_count;     /* stored behind the last layer, for drafting */
     double expert_alpha;              /* SWIGLU_OAI */
@@ -218,6 +221,7 @@ typedef enum {
     FILE_ROLE_SHARED_GATE,        /* [shared_ffn_size, hidden_size] */
     FILE_ROLE_SHARED_UP,          /* [shared_ffn_size, hidden_size] */
     FILE_ROLE_SHARED_DOWN,        /* [hidden_size, shared_ffn_size] */
+    FILE_ROLE_SHARED_SCALE,       /* [1, hidden_size]: its product's sigmoid weighs them */
     /* Latent attention; without q_latent_dim FILE_ROLE_ATTN_Q stands for the first three. */
     FILE_ROLE_ATTN_Q_A,       /* [q_latent_dim, hidden_size] */
     FILE_ROLE_ATTN_Q_A_NORM,  /* [1, q_latent_dim] */

@@ -80,6 +80,7 @@ static const role_info_t ROLES[FILE_ROLE_COUNT] = {
     [FILE_ROLE_SHARED_GATE] = {NULL, HF "mlp.shared_experts.gate_proj.weight", MATRIX},
     [FILE_ROLE_SHARED_UP] = {NULL, HF "mlp.shared_experts.up_proj.weight", MATRIX},
     [FILE_ROLE_SHARED_DOWN] = {NULL, HF "mlp.shared_experts.down_proj.weight", MATRIX},
+    [FILE_ROLE_SHARED_SCALE] = {NULL, HF "mlp.shared_expert_gate.weight", MATRIX},
     [FILE_ROLE_ATTN_Q_A] = {NULL, HF "self_attn.q_a_proj.weight", MATRIX},
     [FILE_ROLE_ATTN_Q_A_NORM] = {NULL, HF "self_attn.q_a_layernorm.weight", VECTOR},
     [FILE_ROLE_ATTN_Q_B] = {NULL, HF "self_attn.q_b_proj.weight", MATRIX},
@@ -101,6 +102,11 @@ static const char FFN_NORM_AFTER[] = GG "post_attention_norm.weight";
 
 /* The router of a deepseek_v3. */
 static const char ROUTER_GATE[] = HF "mlp.gate.weight";
+
+/* One expert that every token meets, by itself. */
+static const char ONE_SHARED_GATE[] = HF "mlp.shared_expert.gate_proj.weight";
+static const char ONE_SHARED_UP[] = HF "mlp.shared_expert.up_proj.weight";
+static const char ONE_SHARED_DOWN[] = HF "mlp.shared_expert.down_proj.weight";
 
 #undef HF
 #undef GG
@@ -126,8 +132,15 @@ role_name(const file_model_t *self, file_role_t role, uint32_t layer, char out[N
     } else if (role == FILE_ROLE_FFN_NORM && self->is_gguf &&
                self->config.arch == FILE_ARCH_GPT_OSS) {
         pattern = FFN_NORM_AFTER;
-    } else if (role == FILE_ROLE_ROUTER && self->config.arch == FILE_ARCH_DEEPSEEK_V3) {
+    } else if (role == FILE_ROLE_ROUTER && self->config.has_apart_experts) {
         pattern = ROUTER_GATE;
+    }
+    if (self->config.has_shared_scale && role == FILE_ROLE_SHARED_GATE) {
+        pattern = ONE_SHARED_GATE;
+    } else if (self->config.has_shared_scale && role == FILE_ROLE_SHARED_UP) {
+        pattern = ONE_SHARED_UP;
+    } else if (self->config.has_shared_scale && role == FILE_ROLE_SHARED_DOWN) {
+        pattern = ONE_SHARED_DOWN;
     }
     if (pattern == NULL) {
         return false;
@@ -164,6 +177,8 @@ expert_shape(const file_config_t *config, file_role_t role)
         return (shape_t){config->shared_ffn_size, hidden};
     } else if (role == FILE_ROLE_SHARED_DOWN) {
         return (shape_t){hidden, config->shared_ffn_size};
+    } else if (role == FILE_ROLE_SHARED_SCALE) {
+        return (shape_t){1, hidden};
     } else if (role == FILE_ROLE_EXPERT_GATE_UP) {
         return (shape_t){count * hidden, 2 * ffn};
     } else if (role == FILE_ROLE_EXPERT_GATE_UP_BIAS) {
@@ -280,6 +295,7 @@ role_shape(const file_config_t *config, file_role_t role)
     case FILE_ROLE_SHARED_GATE:
     case FILE_ROLE_SHARED_UP:
     case FILE_ROLE_SHARED_DOWN:
+    case FILE_ROLE_SHARED_SCALE:
         return expert_shape(config, role);
     case FILE_ROLE_ATTN_Q_A:
     case FILE_ROLE_ATTN_Q_A_NORM:
@@ -312,13 +328,15 @@ expert_is_wanted(const file_config_t *config, file_role_t role)
     switch ((unsigned)role) {
     case FILE_ROLE_ROUTER_BIAS:
     case FILE_ROLE_EXPERT_DOWN_BIAS:
-        return !config->has_sigmoid_router;
+        return config->has_router_bias;
     case FILE_ROLE_ROUTER_SELECT_BIAS:
         return config->has_sigmoid_router;
     case FILE_ROLE_SHARED_GATE:
     case FILE_ROLE_SHARED_UP:
     case FILE_ROLE_SHARED_DOWN:
         return config->shared_ffn_size > 0;
+    case FILE_ROLE_SHARED_SCALE:
+        return config->has_shared_scale;
     case FILE_ROLE_EXPERT_DOWN:
         return !config->has_apart_experts;
     case FILE_ROLE_EXPERT_GATE_UP:
@@ -385,6 +403,7 @@ role_is_wanted(const file_config_t *config, file_role_t role, uint32_t layer)
     case FILE_ROLE_SHARED_GATE:
     case FILE_ROLE_SHARED_UP:
     case FILE_ROLE_SHARED_DOWN:
+    case FILE_ROLE_SHARED_SCALE:
         return file_config_has_experts(config, layer) && expert_is_wanted(config, role);
     case FILE_ROLE_ATTN_Q_A:
     case FILE_ROLE_ATTN_Q_A_NORM:

@@ -235,11 +235,13 @@ load_router(model_weights_t *weights, const file_config_t *c, uint32_t layer, mo
     if (status != STATUS_OK) {
         return status;
     }
-    return c->has_sigmoid_router
-               ? model_weights_vector(weights, FILE_ROLE_ROUTER_SELECT_BIAS, layer, c->expert_count,
-                                      0.0f, &out->select_bias)
-               : model_weights_vector(weights, FILE_ROLE_ROUTER_BIAS, layer, c->expert_count, 0.0f,
-                                      &out->router_bias);
+    if (c->has_sigmoid_router) {
+        return model_weights_vector(weights, FILE_ROLE_ROUTER_SELECT_BIAS, layer, c->expert_count,
+                                    0.0f, &out->select_bias);
+    }
+    return c->has_router_bias ? model_weights_vector(weights, FILE_ROLE_ROUTER_BIAS, layer,
+                                                     c->expert_count, 0.0f, &out->router_bias)
+                              : STATUS_OK;
 }
 
 static proto_status_t
@@ -248,7 +250,7 @@ load_shared(model_weights_t *weights, const file_config_t *c, uint32_t layer, mo
     if (c->shared_ffn_size == 0) {
         return STATUS_OK;
     }
-    out->accumulates = true;
+    out->accumulates = !c->has_shared_scale; /* else it is weighed first */
     proto_status_t status = model_weights_matrix(weights, FILE_ROLE_SHARED_GATE, layer, &out->gate);
     if (status == STATUS_OK) {
         status = model_weights_matrix(weights, FILE_ROLE_SHARED_UP, layer, &out->up);
@@ -293,6 +295,9 @@ model_experts_load(model_weights_t *weights, const file_config_t *c, uint32_t la
     if (status == STATUS_OK) {
         status = load_shared(weights, c, layer, &out->shared);
     }
+    if (status == STATUS_OK && c->has_shared_scale) {
+        status = model_weights_matrix(weights, FILE_ROLE_SHARED_SCALE, layer, &out->shared_scale);
+    }
     if (status == STATUS_OK && out->gate.type != out->up.type) {
         status = STATUS_ERR_UNSUPPORTED;
     }
@@ -333,6 +338,62 @@ launch_router(const model_t *self, const model_context_t *context, const model_e
         .offsets = rows->expert_offsets,
     };
     device_ops(self->device)->moe_route(context->stream, &route);
+}
+
+/* delta += sigmoid(normed . scale) * shared(normed).  The sigmoid and the product are those of a
+ * mixture of one expert. */
+static void
+launch_weighed(const model_t *self, const model_context_t *context, const model_experts_t *experts,
+               const model_rows_t *rows)
+{
+    const file_config_t *c = &self->config;
+    model_projection_t logits = {
+        .input = rows->normed,
+        .rows = context->rows,
+        .count = 1,
+        .weights = {experts->shared_scale},
+        .outputs = {rows->router_logits},
+    };
+    model_launch_project(self, context, rows, &logits);
+    kern_moe_route_args_t route = {
+        .logits = rows->router_logits,
+        .logit_stride = 1,
+        .rows = context->rows,
+        .expert_count = 1,
+        .top_k = 1,
+        .scoring = KERN_MOE_SIGMOID,
+        .weight_scale = 1.0f,
+        .experts = rows->pair_experts,
+        .weights = rows->pair_weights,
+        .order = rows->pair_order,
+        .offsets = rows->expert_offsets,
+    };
+    device_ops(self->device)->moe_route(context->stream, &route);
+    model_rows_t apart = *rows;
+    apart.delta = rows->shared;
+    model_launch_gated(self, context, &experts->shared, &apart);
+    kern_moe_combine_args_t weigh = {
+        .input = rows->shared,
+        .input_stride = c->hidden_size,
+        .weights = rows->pair_weights,
+        .rows = context->rows,
+        .top_k = 1,
+        .cols = c->hidden_size,
+        .output = rows->weighed,
+        .output_stride = c->hidden_size,
+    };
+    device_ops(self->device)->moe_combine(context->stream, &weigh);
+    kern_add_args_t add = {
+        .a = rows->delta,
+        .a_stride = c->hidden_size,
+        .b = rows->weighed,
+        .b_stride = c->hidden_size,
+        .output = rows->delta,
+        .output_stride = c->hidden_size,
+        .rows = context->rows,
+        .cols = c->hidden_size,
+    };
+    device_ops(self->device)->add(context->stream, &add);
 }
 
 void
@@ -383,7 +444,9 @@ model_launch_experts(const model_t *self, const model_context_t *context,
         .output_stride = c->hidden_size,
     };
     device_ops(self->device)->moe_combine(context->stream, &combine);
-    if (c->shared_ffn_size > 0) {
+    if (c->has_shared_scale) {
+        launch_weighed(self, context, experts, rows);
+    } else if (c->shared_ffn_size > 0) {
         model_launch_gated(self, context, &experts->shared, rows);
     }
 }

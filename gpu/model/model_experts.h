@@ -17,7 +17,8 @@ typedef struct {
     kern_expert_weight_t gate;
     kern_expert_weight_t up;
     kern_expert_weight_t down;
-    model_ffn_t shared; /* what every token meets besides; only with shared_ffn_size */
+    model_ffn_t shared;         /* what every token meets besides; only with shared_ffn_size */
+    kern_weight_t shared_scale; /* only with has_shared_scale */
 } model_experts_t;
 
 /* STATUS_ERR_UNSUPPORTED, STATUS_ERR_NO_MEMORY. */

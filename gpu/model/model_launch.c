@@ -72,6 +72,7 @@ model_rows_lay_out(const model_t *self, uint8_t *memory, uint32_t rows, uint32_t
     size_t offsets = c->expert_count > 0 ? c->expert_count + 1 : 0;
     size_t sliding_rows = c->sliding_window > 0 ? rows : 0;
     size_t gate_rows = c->has_attn_gate ? rows : 0;
+    size_t weighed_rows = c->has_shared_scale ? rows : 0;
     float *integers[3] = {NULL};
     const part_t parts[] = {
         {&w.logits, KERN_FORM_ROWS, logit_rows, c->vocab_size},
@@ -94,6 +95,8 @@ model_rows_lay_out(const model_t *self, uint8_t *memory, uint32_t rows, uint32_t
         {&w.angles[1], KERN_FORM_ROWS, sliding_rows, c->rope_dim},
         {&w.router_logits, KERN_FORM_ROWS, rows, c->expert_count},
         {&w.pair_results, KERN_FORM_ROWS, pairs, c->hidden_size},
+        {&w.shared, KERN_FORM_ROWS, weighed_rows, c->hidden_size},
+        {&w.weighed, KERN_FORM_ROWS, weighed_rows, c->hidden_size},
         {&w.pair_weights, KERN_FORM_ROWS, pairs, 1},
         {&integers[0], KERN_FORM_ROWS, pairs, 1},
         {&integers[1], KERN_FORM_ROWS, pairs, 1},

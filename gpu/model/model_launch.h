@@ -64,6 +64,8 @@ typedef struct {
     int32_t *pair_experts;
     int32_t *pair_order;
     int32_t *expert_offsets; /* [expert_count + 1], whatever the rows */
+    float *shared; /* with a weight of its own: the shared expert's output, and the same weighed */
+    float *weighed;
     float *gathered;
     float *logits;
     void *linear_workspace;

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "model_experts.h"
 #include "model_launch.h"
 #include "model_linear.h"
 #include "model_rope.h"
@@ -15,6 +16,7 @@ typedef struct {
     model_ends_t ends;
     model_layer_t *layers;    /* [layer_count] */
     model_linear_t *linears;  /* [layer_count]; of recurrent layers */
+    model_experts_t *experts; /* [layer_count]; with experts */
     const float *frequencies; /* device, [rope_dim / 2] */
 } qwen35_t;
 
@@ -49,7 +51,11 @@ qwen35_forward(model_t *base, const model_context_t *context)
             model_launch_attention(base, context, layer, &w, i, w.angles[FILE_LAYER_FULL]);
         }
         model_launch_norm(base, context, w.x, w.delta, layer->ffn_norm, w.normed);
-        model_launch_ffn(base, context, layer, &w);
+        if (c->expert_count > 0) {
+            model_launch_experts(base, context, &self->experts[i], &w);
+        } else {
+            model_launch_ffn(base, context, layer, &w);
+        }
     }
     model_launch_logits(base, context, &self->ends, &w, w.delta);
     model_launch_mark(base, context, 0);
@@ -61,6 +67,7 @@ qwen35_destroy(model_t *base)
 {
     qwen35_t *self = (qwen35_t *)base;
     model_weights_fini(&self->weights);
+    free(self->experts);
     free(self->linears);
     free(self->layers);
     free(self);
@@ -78,6 +85,9 @@ load_all(qwen35_t *self)
         status = model_layer_load(&self->weights, c, i, &self->layers[i]);
         if (status == STATUS_OK && c->layer_kinds[i] == FILE_LAYER_LINEAR) {
             status = model_linear_load(&self->weights, c, i, &self->linears[i]);
+        }
+        if (status == STATUS_OK && c->expert_count > 0) {
+            status = model_experts_load(&self->weights, c, i, &self->experts[i]);
         }
     }
     return status;
@@ -108,7 +118,8 @@ model_qwen35_new(device_t *device, const file_model_t *file, model_progress_fn p
     self->base.config = *config;
     self->layers = calloc(config->layer_count, sizeof *self->layers);
     self->linears = calloc(config->layer_count, sizeof *self->linears);
-    if (self->layers == NULL || self->linears == NULL) {
+    self->experts = calloc(config->layer_count, sizeof *self->experts);
+    if (self->layers == NULL || self->linears == NULL || self->experts == NULL) {
         goto err_free_layers;
     }
     status = model_weights_init(&self->weights, device, file, progress, progress_context);
@@ -127,6 +138,7 @@ model_qwen35_new(device_t *device, const file_model_t *file, model_progress_fn p
 err_free_weights:
     model_weights_fini(&self->weights);
 err_free_layers:
+    free(self->experts);
     free(self->linears);
     free(self->layers);
     free(self);

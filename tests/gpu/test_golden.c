@@ -116,7 +116,7 @@ distance_of(const distance_t *self)
 static bool
 has_states(const char *fixture)
 {
-    return strcmp(fixture, "tiny-qwen35") == 0;
+    return strncmp(fixture, "tiny-qwen35", strlen("tiny-qwen35")) == 0;
 }
 
 static void
@@ -207,9 +207,9 @@ decode_distance(driver_t *driver, const reference_t *reference)
     return distance_of(&distance);
 }
 
-static const char *const fixtures[] = {"tiny-llama",   "tiny-qwen3",    "tiny-gemma3",
-                                       "tiny-gpt-oss", "tiny-deepseek", "tiny-deepseek-plain",
-                                       "tiny-qwen35"};
+static const char *const fixtures[] = {"tiny-llama",   "tiny-qwen3",     "tiny-gemma3",
+                                       "tiny-gpt-oss", "tiny-deepseek",  "tiny-deepseek-plain",
+                                       "tiny-qwen35",  "tiny-qwen35-moe"};
 enum { FIXTURE_COUNT = sizeof fixtures / sizeof *fixtures };
 
 /* A wrong rotation, norm, head order or mask shows in the logits long before it shows in words. */
@@ -386,7 +386,7 @@ mutate_expert_order(bytes_t *config, bytes_t *weights, const file_model_t *model
     swap_bytes(data, data + expert_bytes, expert_bytes);
 }
 
-/* Every float of a tensor of the first recurrent layer. */
+/* Every float of the first tensor of a role. */
 static void
 fill_tensor(bytes_t *weights, const file_model_t *model, file_role_t role, float value)
 {
@@ -416,6 +416,13 @@ mutate_no_output_gate(bytes_t *config, bytes_t *weights, const file_model_t *mod
 {
     (void)config;
     fill_tensor(weights, model, FILE_ROLE_LINEAR_Z, 0.0f);
+}
+
+static void
+mutate_no_shared_scale(bytes_t *config, bytes_t *weights, const file_model_t *model)
+{
+    (void)config;
+    fill_tensor(weights, model, FILE_ROLE_SHARED_SCALE, 0.0f);
 }
 
 static void
@@ -523,6 +530,7 @@ static const struct {
     {"no output gate", mutate_no_output_gate, "tiny-qwen35"},
     {"taps turned round", mutate_taps, "tiny-qwen35"},
     {"queries for keys", mutate_queries_for_keys, "tiny-qwen35"},
+    {"no scale of the shared expert", mutate_no_shared_scale, "tiny-qwen35-moe"},
 };
 enum { MUTANT_COUNT = sizeof mutants / sizeof *mutants };
 

@@ -203,6 +203,32 @@ START_TEST(a_tensor_that_nobody_knows_is_refused)
 }
 END_TEST
 
+START_TEST(experts_beside_recurrent_layers_have_their_tensors)
+{
+    file_model_t *model = NULL;
+    proto_status_t status =
+        file_model_open(support_fixture("tiny-qwen35-moe"), error, sizeof error, &model);
+    ck_assert_msg(status == STATUS_OK, "%s", error);
+    const file_config_t *config = file_model_config(model);
+    ck_assert_uint_eq(config->expert_count, 6);
+    ck_assert_uint_eq(config->expert_used_count, 2);
+    ck_assert_uint_eq(config->expert_ffn_size, 16);
+    ck_assert_uint_eq(config->shared_ffn_size, 48);
+    ck_assert(config->has_shared_scale && config->tied_embeddings && !config->has_router_bias);
+    expect_shape(model, FILE_ROLE_ROUTER, 0, 6, 64);
+    expect_shape(model, FILE_ROLE_SHARED_GATE, 1, 48, 64);
+    expect_shape(model, FILE_ROLE_SHARED_DOWN, 3, 64, 48);
+    expect_shape(model, FILE_ROLE_SHARED_SCALE, 3, 1, 64);
+    file_tensor_t tensor;
+    ck_assert_int_eq(file_model_tensor(model, FILE_ROLE_FFN_GATE, 0, &tensor),
+                     STATUS_ERR_NOT_FOUND);
+    ck_assert_int_eq(file_model_expert(model, FILE_ROLE_EXPERT_DOWN, 2, 5, &tensor), STATUS_OK);
+    ck_assert_uint_eq(tensor.rows, 64);
+    ck_assert_uint_eq(tensor.cols, 16);
+    file_model_close(&model);
+}
+END_TEST
+
 START_TEST(a_hybrid_that_cannot_be_run_is_refused)
 {
     static const struct {
@@ -281,6 +307,7 @@ main(void)
     tcase_add_test(cases, layers_have_the_tensors_of_their_kind);
     tcase_add_test(cases, a_text_model_within_a_larger_one_is_the_same);
     tcase_add_test(cases, a_tensor_that_nobody_knows_is_refused);
+    tcase_add_test(cases, experts_beside_recurrent_layers_have_their_tensors);
     tcase_add_test(cases, a_hybrid_that_cannot_be_run_is_refused);
     suite_add_tcase(suite, cases);
     SRunner *runner = srunner_create(suite);
