@@ -4,7 +4,8 @@
  * The results that it is fed are made beforehand; page hashes of the answers come with them, so
  * pages are published and, when the pool is full, evicted.  Aligned: all requests need a block in
  * the same step.  Staggered: their positions are spread over a block.  mean* leaves out steps of
- * more than 0.5 ms, which other work on the machine interrupted.
+ * more than 0.5 ms, which other work on the machine interrupted.  A second table has a full, a
+ * sliding and a state group, and rows of 1 and of 4 tokens, of which 1 to 4 are accepted.
  *   bench_scheduler [REQUESTS [STEPS]] */
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,6 +21,8 @@ enum {
     LENGTH_MAX = 16384,
     CACHED_BLOCKS = 100000,
     SUBMITS = 200,
+    WINDOW = 512,
+    GROUPS = 3,
     DISTURBED_NS = 500 * 1000, /* a step that took longer was interrupted by other work */
 };
 
@@ -30,6 +33,8 @@ typedef struct {
     uint32_t prompt_length;
     uint32_t page_tokens;
     uint32_t overlap;
+    uint32_t group_count; /* 1, or a full, a sliding and a state group */
+    uint32_t width;
     bool staggered;
     bool fills_cache; /* every block of the pool is used or cached before the measurement */
 } shape_t;
@@ -69,9 +74,12 @@ make_hash(bench_t *bench, uint8_t *out)
 static void
 attach(bench_t *bench)
 {
-    static const uint32_t kind = 0;
-    static const uint32_t window = 0;
-    static const uint32_t packing = 1;
+    static const uint32_t kinds[GROUPS] = {0, 1, 2};
+    static const uint32_t windows[GROUPS] = {0, WINDOW, 0};
+    static const uint32_t packings[GROUPS] = {1, 1, 1};
+    uint32_t page = bench->shape.page_tokens;
+    uint32_t groups = bench->shape.group_count;
+    const uint32_t granularities[GROUPS] = {page, page, page};
     sched_core_options_t options = {.slot_count_max = REQUESTS_MAX, .overlap_depth_max = 1};
     require(sched_core_new(&options, &bench->core) == STATUS_OK);
     proto_executor_info_t info = {
@@ -80,14 +88,14 @@ attach(bench_t *bench)
         .model_len_max = LENGTH_MAX,
         .slot_count = REQUESTS_MAX,
         .step_tokens_max = 8192,
-        .decode_width = 1,
+        .decode_width = bench->shape.width,
         .overlap_depth_max = bench->shape.overlap,
-        .prefix_granularity = bench->shape.page_tokens,
+        .prefix_granularity = page,
         .parent_count = bench->shape.block_count + 1,
-        .group_kinds = {&kind, 1},
-        .group_granularities = {&bench->shape.page_tokens, 1},
-        .group_windows = {&window, 1},
-        .group_packings = {&packing, 1},
+        .group_kinds = {kinds, groups},
+        .group_granularities = {granularities, groups},
+        .group_windows = {windows, groups},
+        .group_packings = {packings, groups},
     };
     proto_error_t error;
     require(sched_core_attach(bench->core, &info, &error) == STATUS_OK);
@@ -159,10 +167,13 @@ advance(bench_t *bench, uint64_t *spent_ns)
     uint32_t hashes = 0;
     for (uint32_t r = 0; r < bench->flight_rows[0]; r++) {
         uint32_t slot = bench->flight[0][r];
-        uint32_t length = ++bench->lengths[slot];
-        if (length % bench->shape.page_tokens == 0) {
+        uint32_t page = bench->lengths[slot] / bench->shape.page_tokens;
+        uint32_t mix = slot * 7 + (uint32_t)bench->flight_steps[0] * 5;
+        counts[extends + r] = (uint8_t)(1 + mix % bench->shape.width);
+        bench->lengths[slot] += counts[extends + r];
+        if (bench->lengths[slot] / bench->shape.page_tokens > page) {
             hash_rows[hashes] = extends + r;
-            hash_pages[hashes] = length / bench->shape.page_tokens - 1;
+            hash_pages[hashes] = page;
             make_hash(bench, hash_bytes + hashes * PROTO_HASH_SIZE_BYTES);
             hashes++;
         }
@@ -212,7 +223,8 @@ fill_cache(bench_t *bench, uint32_t block_count, uint32_t prompt)
     for (uint64_t id = 1u << 20;; id++) {
         sched_core_figures(bench->core, &figures);
         uint32_t pages = prompt / bench->shape.page_tokens;
-        if (figures.cached_count + pages > block_count || figures.free_count < pages + 1) {
+        bool is_full = figures.cached_count + pages > block_count || figures.free_count < pages + 1;
+        if (is_full || figures.evicted_blocks > 0) { /* groups share the parents */
             return;
         }
         new_prompt(bench, prompt);
@@ -257,7 +269,7 @@ bench_decode(shape_t shape)
         uint32_t shift = shape.staggered ? i % PAGE : 0;
         uint32_t prompt = shape.prompt_length - shift;
         new_prompt(&bench, prompt);
-        submit(&bench, i + 1, prompt, shape.step_count + 1000);
+        submit(&bench, i + 1, prompt, shape.width * (shape.step_count + 1000));
     }
     uint64_t ignored = 0;
     sched_figures_t figures;
@@ -289,9 +301,10 @@ bench_decode(shape_t shape)
     sched_core_figures(bench.core, &figures);
     require(figures.retractions == 0);
     double rows = shape.request_count;
-    printf("%8u %7u %6u  %-9s %-6s %9.1f %9.1f %9.1f %9.1f %9llu %9u\n", shape.block_count,
-           shape.prompt_length, shape.request_count, shape.staggered ? "staggered" : "aligned",
-           shape.fills_cache ? "full" : "empty", (double)total / shape.step_count / rows,
+    printf("%8u %7u %6u %5u  %-9s %-6s %9.1f %9.1f %9.1f %9.1f %9llu %9u\n", shape.block_count,
+           shape.prompt_length, shape.request_count, shape.width,
+           shape.staggered ? "staggered" : "aligned", shape.fills_cache ? "full" : "empty",
+           (double)total / shape.step_count / rows,
            (double)undisturbed / (shape.step_count - disturbed_count) / rows,
            (double)times[shape.step_count / 2] / rows,
            (double)times[shape.step_count * 99 / 100] / rows,
@@ -305,7 +318,10 @@ static void
 bench_submit(uint32_t page_tokens, uint32_t block_count, bool known)
 {
     static bench_t bench;
-    make(&bench, (shape_t){.block_count = block_count, .page_tokens = page_tokens});
+    make(&bench, (shape_t){.block_count = block_count,
+                           .page_tokens = page_tokens,
+                           .group_count = 1,
+                           .width = 1});
     fill_cache(&bench, CACHED_BLOCKS, 4096);
     new_prompt(&bench, 4096);
     submit(&bench, 1, 4096, 1);
@@ -333,6 +349,41 @@ bench_submit(uint32_t page_tokens, uint32_t block_count, bool known)
     drop(&bench);
 }
 
+static void
+print_heading(const char *groups)
+{
+    printf("NextPlan + Advance, %s, pages of %d tokens; ns a decoding request and step\n", groups,
+           PAGE);
+    printf("  blocks  prompt   rows width  positions cache       mean     mean*    median       "
+           "p99   evicted disturbed\n");
+}
+
+/* A full, a sliding and a state group; the pool is full of cached pages. */
+static void
+bench_groups(uint32_t steps)
+{
+    const uint32_t requests[] = {64, 256, 1024};
+    print_heading("full, sliding and state group");
+    for (int r = 0; r < 3; r++) {
+        for (uint32_t width = 1; width <= 4; width += 3) {
+            for (int s = 0; s < 2; s++) {
+                bench_decode((shape_t){
+                    .request_count = requests[r],
+                    .step_count = steps,
+                    .block_count = requests[r] * 256,
+                    .prompt_length = 2048,
+                    .page_tokens = PAGE,
+                    .overlap = 1,
+                    .group_count = GROUPS,
+                    .width = width,
+                    .staggered = s == 1,
+                    .fills_cache = true,
+                });
+            }
+        }
+    }
+}
+
 int
 main(int argument_count, char **arguments)
 {
@@ -342,10 +393,7 @@ main(int argument_count, char **arguments)
         fprintf(stderr, "bench_scheduler: 1..%d requests, 1..4096 steps\n", REQUESTS_MAX);
         return 64;
     }
-    printf("NextPlan + Advance, pages of %d tokens; ns a decoding request and step\n", PAGE);
-    printf("  blocks  prompt   rows  positions cache       mean     mean*    median       p99   "
-           "evicted "
-           "disturbed\n");
+    print_heading("one full group");
     const uint32_t pools[] = {8192, 65536, 262144};
     const uint32_t prompts[] = {512, 8192};
     for (int p = 0; p < 3; p++) {
@@ -358,6 +406,8 @@ main(int argument_count, char **arguments)
                     .prompt_length = prompts[l],
                     .page_tokens = PAGE,
                     .overlap = 1,
+                    .group_count = 1,
+                    .width = 1,
                     .staggered = s == 1,
                 };
                 uint64_t blocks = (uint64_t)requests * ((prompts[l] + steps + 256) / PAGE + 1);
@@ -369,6 +419,8 @@ main(int argument_count, char **arguments)
             }
         }
     }
+    printf("\n");
+    bench_groups(steps);
     printf("\nsubmit + first chunk of 4096 tokens, %d cached blocks; us\n", CACHED_BLOCKS);
     printf("  page   blocks prompt     cached   median      p99\n");
     bench_submit(64, CACHED_BLOCKS + 2000, false);
