@@ -16,6 +16,7 @@ actor_conform_cache_init(conform_cache_t *self, const proto_executor_info_t *inf
     self->report = report;
     self->slot_count = info->slot_count;
     self->group_count = info->group_kinds.count;
+    self->page_tokens = info->prefix_granularity;
     for (uint32_t g = 0; g < self->group_count; g++) {
         conform_group_t *group = &self->groups[g];
         group->kind = info->group_kinds.data[g];
@@ -65,6 +66,13 @@ content_at(conform_cache_t *self, uint32_t g, uint32_t block)
     return group->content + (size_t)block * group->granularity;
 }
 
+/* What a state group keeps of the state after `length` tokens. */
+static uint64_t
+state_after(const conform_request_t *request, uint32_t length)
+{
+    return actor_conform_mix(request->chains[length - 1]) | 2; /* neither empty nor spoilt */
+}
+
 /* ---- patches --------------------------------------------------------------------------------- */
 
 /* Another request whose table holds the block; NULL if there is none. */
@@ -79,6 +87,32 @@ sharer_of(const conform_cache_t *self, uint32_t slot, uint32_t g, uint32_t block
         }
     }
     return NULL;
+}
+
+/* True if the block may be in the tables of others too: all of it is this request's, computed, and
+ * in a state group it is the state after a whole page.  *position: what is not. */
+static bool
+is_shareable(conform_cache_t *self, uint32_t slot, uint32_t g, uint32_t column, uint32_t *position)
+{
+    const conform_request_t *request = self->rows[slot].request;
+    const conform_group_t *group = &self->groups[g];
+    const uint64_t *content = content_at(self, g, self->tables[slot][g][column]);
+    uint32_t begin = column * group->granularity;
+    uint32_t end = begin + group->granularity;
+    uint32_t known = request->ask.prompt_length + request->ask.generation_max;
+    *position = end - 1;
+    if (end > known) {
+        return false;
+    }
+    if (group->kind == 2) {
+        return end % self->page_tokens == 0 && content[0] == state_after(request, end);
+    }
+    for (*position = begin; *position < end; (*position)++) {
+        if (content[*position - begin] != request->chains[*position]) {
+            return false;
+        }
+    }
+    return true;
 }
 
 /* A block that two tables hold is a whole page that both requests have. */
@@ -97,21 +131,15 @@ check_owner(conform_cache_t *self, uint32_t slot, uint32_t g, uint32_t column,
     }
     conform_where_t at = *where;
     at.request = row->request->id;
-    const conform_ask_t *ask = &row->request->ask;
-    uint32_t granularity = self->groups[g].granularity;
-    const uint64_t *content = content_at(self, g, block);
-    for (uint32_t i = 0; i < granularity; i++) {
-        uint32_t position = column * granularity + i;
-        bool within = position < ask->prompt_length + ask->generation_max;
-        if (!within || content[i] != row->request->chains[position]) {
-            actor_conform_broke(self->report, CONFORM_BLOCK_OWNER, &at,
-                                "a block of its own, or a whole computed page of the same tokens",
-                                "block %u of group %u in column %u of slot %u is also in the table "
-                                "of request %" PRIu64 "; token %u of it is not this request's",
-                                block, g, column, slot,
-                                sharer->request != NULL ? sharer->request->id : 0, position);
-            return;
-        }
+    uint32_t position;
+    if (!is_shareable(self, slot, g, column, &position)) {
+        actor_conform_broke(self->report, CONFORM_BLOCK_OWNER, &at,
+                            "a block of its own, or a whole computed page of the same tokens",
+                            "block %u of group %u in column %u of slot %u is also in the table "
+                            "of request %" PRIu64 "; token %u of it is not this request's",
+                            block, g, column, slot,
+                            sharer->request != NULL ? sharer->request->id : 0, position);
+        return;
     }
     actor_conform_held(self->report, CONFORM_BLOCK_OWNER);
 }
@@ -208,6 +236,32 @@ check_reads(conform_cache_t *self, uint32_t slot, uint32_t g, uint32_t begin,
     actor_conform_held(self->report, CONFORM_BLOCK_CONTENT);
 }
 
+/* The state before the row, and the one that it leaves; a NaN spoils it. */
+static void
+go_on_with_state(conform_cache_t *self, uint32_t slot, uint32_t g, const uint32_t range[2],
+                 bool is_nan, const conform_where_t *where)
+{
+    const conform_request_t *request = self->rows[slot].request;
+    const uint32_t *table = self->tables[slot][g];
+    uint32_t granularity = self->groups[g].granularity;
+    if (range[0] > 0) {
+        uint32_t column = (range[0] - 1) / granularity;
+        uint64_t found = *content_at(self, g, table[column]);
+        if (table[column] == 0 || found != state_after(request, range[0])) {
+            actor_conform_broke(self->report, CONFORM_BLOCK_STATE, where,
+                                "the state after exactly the tokens before the row",
+                                "slot %u goes on after %u tokens from block %u of group %u, in "
+                                "column %u, which holds %s",
+                                slot, range[0], table[column], g, column,
+                                found == CONFORM_EMPTY ? "nothing" : "another state");
+        } else {
+            actor_conform_held(self->report, CONFORM_BLOCK_STATE);
+        }
+    }
+    uint64_t after = is_nan ? (uint64_t)CONFORM_SPOILT : state_after(request, range[1]);
+    *content_at(self, g, table[(range[1] - 1) / granularity]) = after;
+}
+
 void
 actor_conform_cache_row(conform_cache_t *self, uint32_t slot, uint32_t begin, uint32_t end,
                         bool is_nan, const conform_where_t *where)
@@ -218,6 +272,10 @@ actor_conform_cache_row(conform_cache_t *self, uint32_t slot, uint32_t begin, ui
     at.request = request->id;
     for (uint32_t g = 0; g < self->group_count; g++) {
         const conform_group_t *group = &self->groups[g];
+        if (group->kind == 2) {
+            go_on_with_state(self, slot, g, (const uint32_t[2]){begin, end}, is_nan, &at);
+            continue;
+        }
         check_reads(self, slot, g, begin, &at);
         for (uint32_t position = begin; position < end; position++) {
             uint32_t column = position / group->granularity;

@@ -3,6 +3,7 @@
  *
  * A position holds the chain value of the book for the tokens up to it, so that a block that was
  * given away too early, shared with other tokens or never computed is seen when a row reads it.
+ * The first position of a state group's block holds the same of the tokens that its state is after.
  * Applies plans that the executor's own checks have passed.  One thread. */
 #ifndef ACTOR_CONFORM_CACHE_H
 #define ACTOR_CONFORM_CACHE_H
@@ -10,7 +11,7 @@
 #include "actor_conform_book.h"
 
 enum {
-    CONFORM_GROUPS_MAX = 2,
+    CONFORM_GROUPS_MAX = 3,
     CONFORM_SLOTS_MAX = 16,
     CONFORM_COLUMNS_MAX = 64,
     CONFORM_EMPTY = 0, /* a position that holds nothing */
@@ -18,7 +19,7 @@ enum {
 };
 
 typedef struct {
-    uint32_t kind; /* 0 full, 1 sliding */
+    uint32_t kind; /* 0 full, 1 sliding, 2 state */
     uint32_t granularity;
     uint32_t window;
     uint32_t block_count;               /* ids 1..block_count-1 */
@@ -36,6 +37,7 @@ typedef struct {
     conform_report_t *report;
     uint32_t slot_count;
     uint32_t group_count;
+    uint32_t page_tokens;
     conform_group_t groups[CONFORM_GROUPS_MAX];
     uint32_t tables[CONFORM_SLOTS_MAX + 1][CONFORM_GROUPS_MAX][CONFORM_COLUMNS_MAX];
     conform_row_t rows[CONFORM_SLOTS_MAX + 1];

@@ -104,6 +104,8 @@
          "what a row reads was computed for the same tokens and not overwritten since")            \
     RULE(BLOCK_OWNER, "block.owner", "S: Blocks",                                                  \
          "a block is in two tables only where both have the same tokens, all computed")            \
+    RULE(BLOCK_STATE, "block.state", "S: State groups",                                            \
+         "in a state group a row finds the state after exactly the tokens before it")              \
     RULE(BLOCK_CLEAR, "block.clear", "S: Plans",                                                   \
          "blocks of a request that ended with a NaN are cleared before they are used again")       \
     RULE(TOKENS_SHAPE, "tokens.shape", "S: Feedback",                                              \

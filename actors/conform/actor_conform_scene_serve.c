@@ -262,6 +262,35 @@ actor_conform_scene_sliding(conform_stage_t *stage)
     actor_conform_settle(stage);
 }
 
+/* Prompts begin alike: the first ones leave checkpoints that the others find. */
+void
+actor_conform_scene_states(conform_stage_t *stage)
+{
+    conform_machine_t machine = actor_conform_machine();
+    machine.group_count = 3;
+    machine.kinds[1] = 1;
+    machine.windows[1] = 32;
+    machine.kinds[2] = 2;
+    machine.parent_count = 100;
+    if (!actor_conform_open_gateway(stage, 0) || !actor_conform_open_executor(stage, &machine)) {
+        return;
+    }
+    if (!actor_conform_wait(stage, 500 * MS_NS, is_reset, NULL)) {
+        return; /* it does not take such executors, which it may do */
+    }
+    for (uint32_t i = 0; i < 14 && !stage->is_aborted; i++) {
+        conform_ask_t ask = {.prompt_length = 60 + actor_conform_random(stage, 80),
+                             .generation_max = 10 + actor_conform_random(stage, 40),
+                             .shared_seed = 11,
+                             .shared_length = 48};
+        conform_request_t *request = actor_conform_ask(stage, &ask);
+        if (i < 3 && !actor_conform_wait_end(stage, request)) {
+            return;
+        }
+    }
+    actor_conform_settle(stage);
+}
+
 /* ---- nobody starves -------------------------------------------------------------------------- */
 
 /* More rows than a step has tokens: they take turns. */

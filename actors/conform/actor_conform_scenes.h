@@ -23,6 +23,7 @@
     SCENE(restart, "the executor is lost and comes back")                                          \
     SCENE(silence, "a gateway falls silent")                                                       \
     SCENE(mixture, "everything at once, from the seed")                                            \
+    SCENE(states, "a third cache group that holds states")                                         \
     SCENE(stop, "the scheduler is asked to end")
 
 #define CONFORM_SCENE_PROTOTYPE(name, text) void actor_conform_scene_##name(conform_stage_t *stage);

@@ -524,9 +524,8 @@ actor_conform_machine(void)
                                .page_tokens = 16,
                                .parent_count = 65,
                                .group_count = 1,
-                               .granularities = {16, 16},
-                               .windows = {0, 0},
-                               .packings = {1, 1}};
+                               .granularities = {16, 16, 8},
+                               .packings = {1, 1, 1}};
 }
 
 /* ---- begin and end --------------------------------------------------------------------------- */

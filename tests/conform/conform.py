@@ -36,6 +36,7 @@ FAULTS = {
     "block-range": "plan.block-range",
     "no-blocks": "plan.column-missing",
     "foreign-block": "plan.write-shared",
+    "wrong-state": "block.state",
     "begin": "plan.token-range",
     "budget": "plan.budget",
     "shape": "plan.shape",

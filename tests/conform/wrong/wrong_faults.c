@@ -17,6 +17,7 @@ const wrong_fault_t wrong_faults[] = {
     {.name = "block-range", .output = wrong_block_range},
     {.name = "no-blocks", .output = wrong_no_blocks},
     {.name = "foreign-block", .output = wrong_foreign_block},
+    {.name = "wrong-state", .output = wrong_state},
     {.name = "begin", .output = wrong_begin},
     {.name = "budget", .output = wrong_budget},
     {.name = "shape", .output = wrong_shape},

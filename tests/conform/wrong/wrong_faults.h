@@ -24,6 +24,7 @@ WRONG_OUTPUT(wrong_column_range);
 WRONG_OUTPUT(wrong_block_range);
 WRONG_OUTPUT(wrong_no_blocks);
 WRONG_OUTPUT(wrong_foreign_block);
+WRONG_OUTPUT(wrong_state);
 WRONG_OUTPUT(wrong_begin);
 WRONG_OUTPUT(wrong_budget);
 WRONG_OUTPUT(wrong_shape);

@@ -227,6 +227,32 @@ wrong_foreign_block(wrong_t *self, wrong_message_t *message, actor_outbox_t *out
     return true;
 }
 
+/* The checkpoint that a request begins behind is not the one that was found. */
+bool
+wrong_state(wrong_t *self, wrong_message_t *message, actor_outbox_t *outbox)
+{
+    (void)outbox;
+    if (!has_extend(message) || !has_patch(message) ||
+        message->body.plan.extend_begins.data[0] == 0) {
+        return true;
+    }
+    proto_plan_t *plan = &message->body.plan;
+    plan->patch_blocks = own_u32(self, 0, plan->patch_blocks);
+    uint32_t column = (plan->extend_begins.data[0] - 1) / 8; /* of the machine's state group */
+    uint32_t at = 0;
+    for (uint32_t i = 0; i < plan->patch_slots.count; i++) {
+        uint32_t begin = plan->patch_columns.data[i];
+        bool is_its = plan->patch_groups.data[i] == 2 &&
+                      plan->patch_slots.data[i] == plan->extend_slots.data[0] && begin <= column &&
+                      column - begin < plan->patch_counts.data[i];
+        if (is_its) {
+            self->u32[0][at + column - begin] = 99; /* the last of the pool, which nobody wrote */
+        }
+        at += plan->patch_counts.data[i];
+    }
+    return true;
+}
+
 bool
 wrong_begin(wrong_t *self, wrong_message_t *message, actor_outbox_t *outbox)
 {
