@@ -312,6 +312,9 @@ load_executor(sched_core_t *self, proto_unpack_t *in, proto_error_t *error)
     self->running_count = running;
     bool same = self->slot_count == shape.info.slot_count &&
                 self->step_count_max == 1 + shape.info.overlap_depth_max;
+    for (uint32_t g = 0; g < self->group_count; g++) {
+        same = same && self->groups[g].window == shape.columns[2][g]; /* a state's is its own */
+    }
     self->step_base = proto_unpack_u64_max(in, self->step_last);
     self->tick_ns = proto_unpack_u64(in);
     self->stall_ticks = proto_unpack_u32(in);

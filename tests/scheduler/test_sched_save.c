@@ -42,12 +42,13 @@ static const sched_fake_options_t executor = {
     .model_len_max = 64,
     .overlap_depth_max = 1,
     .page_tokens = 8,
-    .parent_count = 19,
-    .group_count = 2,
-    .kinds = {0, 1},
-    .granularities = {4, 4},
-    .windows = {0, 8},
-    .packings = {1, 2},
+    .parent_count = 28,
+    .width = 2,
+    .group_count = 3,
+    .kinds = {0, 1, 2},
+    .granularities = {4, 4, 4},
+    .windows = {0, 8, 0},
+    .packings = {1, 2, 1},
 };
 
 /* A core in the middle of everything: steps in flight, a retracted request, prefix pages that are
