@@ -110,7 +110,7 @@ run_executor_open_cache(run_executor_t *self)
     self->is_probing = self->options.cache_size_bytes == 0;
     uint32_t parents = probe_parent_count(self);
     if (!self->is_probing) {
-        run_memory_answer_t answer;
+        run_memory_answer_t answer = {0};
         status = check_asked_size(self, &answer);
         if (status != STATUS_OK) {
             return status;
