@@ -26,6 +26,8 @@ static const cli_command_t actor_command = {
         "  onepath actor gateway model.gguf --run-dir /run/onepath\n"
         "  onepath actor scheduler model.gguf --run-dir /run/onepath --scheduler ipc:///run/s",
     .options = cli_node_options,
+    .is_node = true,
+    .words = "gateway scheduler executor recorder",
     .word_count_min = 2,
     .word_count_max = 2,
 };

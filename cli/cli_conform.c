@@ -72,6 +72,7 @@ static const cli_command_t conform_command = {
                 "  onepath conform scheduler --endpoint tcp://127.0.0.1:5555 --json | jq "
                 ".first_broken\n"
                 "  onepath conform scheduler --list-rules",
+    .words = "scheduler",
     .options = conform_cli_options,
     .option_count = sizeof conform_cli_options / sizeof conform_cli_options[0],
     .word_count_min = 1,

@@ -28,6 +28,8 @@ static const cli_command_t executor_command = {
     .examples = "  onepath executor check\n"
                 "  onepath executor graphs off",
     .options = options_table,
+    .node_option = "run-dir",
+    .words = "check graphs show",
     .option_count = sizeof options_table / sizeof options_table[0],
     .word_count_min = 1,
     .word_count_max = 2,

@@ -51,8 +51,8 @@ static const cli_command_t bisect_command = {
 static void
 print_by_command(const actor_replay_options_t *options, const actor_replay_bisect_t *bisect)
 {
-    printf("%" PRIu64 " inputs, %" PRIu32 " runs of the command\n", bisect->input_count,
-           bisect->probe_count);
+    printf("%" PRIu64 " input%s, %" PRIu32 " run%s of the command\n", bisect->input_count,
+           cli_plural(bisect->input_count), bisect->probe_count, cli_plural(bisect->probe_count));
     if (bisect->outcome == ACTOR_REPLAY_SAME) {
         printf("the command does not fail with the whole log\n");
         return;
@@ -76,9 +76,11 @@ print_by_digest(const actor_replay_options_t *options, const actor_replay_bisect
 static void
 print_interval(const actor_replay_bisect_t *bisect)
 {
-    printf("%" PRIu64 " inputs, %" PRIu32 " recorded digests (%" PRIu32
-           " of them snapshots), %" PRIu32 " probes\n",
-           bisect->input_count, bisect->digest_count, bisect->snapshot_count, bisect->probe_count);
+    printf("%" PRIu64 " input%s, %" PRIu32 " recorded digest%s (%" PRIu32
+           " of them snapshots), %" PRIu32 " probe%s\n",
+           bisect->input_count, cli_plural(bisect->input_count), bisect->digest_count,
+           cli_plural(bisect->digest_count), bisect->snapshot_count, bisect->probe_count,
+           cli_plural(bisect->probe_count));
     if (bisect->bad_sequence != 0) {
         printf("the state agrees up to record %" PRIu64 " (input %" PRIu64
                "), and no more at record %" PRIu64 " (input %" PRIu64 ")\n",
@@ -139,7 +141,8 @@ bisect_program(const actor_replay_options_t *replay)
     if (report.outcome == ACTOR_REPLAY_REFUSED) {
         fprintf(stderr, "onepath log bisect: %s\n", report.detail);
     } else if (report.outcome == ACTOR_REPLAY_SAME) {
-        printf("nothing differs in %" PRIu64 " inputs\n", report.input_count);
+        printf("nothing differs in %" PRIu64 " input%s\n", report.input_count,
+               cli_plural(report.input_count));
     } else {
         cli_replay_print_finding(replay, &report);
     }

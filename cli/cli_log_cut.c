@@ -149,7 +149,8 @@ cli_log_cut(int argc, char **argv)
     log_cut_counts_t counts;
     proto_status_t status = log_cut(job.set, &what, job.out, &counts);
     if (status == STATUS_OK) {
-        printf("kept %" PRIu64 " of %" PRIu64 " records\n", counts.kept, counts.read);
+        printf("kept %" PRIu64 " of %" PRIu64 " record%s\n", counts.kept, counts.read,
+               cli_plural(counts.read));
     }
     return close_job(&job, status);
 }
@@ -168,8 +169,8 @@ cli_log_redact(int argc, char **argv)
     log_cut_counts_t counts;
     proto_status_t status = log_cut(job.set, &what, job.out, &counts);
     if (status == STATUS_OK) {
-        printf("%" PRIu64 " records, %" PRIu64 " of them with private content, now zeros\n",
-               counts.kept, counts.redacted);
+        printf("%" PRIu64 " record%s, %" PRIu64 " of them with private content, now zeros\n",
+               counts.kept, cli_plural(counts.kept), counts.redacted);
     }
     return close_job(&job, status);
 }

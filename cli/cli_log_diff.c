@@ -146,12 +146,12 @@ cli_log_diff(int argc, char **argv)
         return status == STATUS_ERR_NO_MEMORY ? exit_code : CLI_EXIT_CONFIG;
     }
     if (result.damages > 0) {
-        fprintf(stderr,
-                "onepath log diff: %u segments are damaged; `onepath log verify` says where\n",
-                (unsigned)result.damages);
+        fprintf(stderr, "onepath log diff: %u segment%s damaged; `onepath log verify` says where\n",
+                (unsigned)result.damages, result.damages == 1 ? " is" : "s are");
     }
     if (result.differences == 0 && !options.json) {
-        printf("the same: %llu messages\n", (unsigned long long)result.compared);
+        printf("the same: %llu message%s\n", (unsigned long long)result.compared,
+               cli_plural(result.compared));
     }
     return result.differences > 0 || result.damages > 0 ? CLI_EXIT_FOUND : CLI_EXIT_OK;
 }

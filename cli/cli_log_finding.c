@@ -105,6 +105,13 @@ cli_replay_fill(const char *command, const cli_replay_options_t *options, const 
     if (status == STATUS_OK) {
         status = cli_replay_number(command, "until", options->until, &out->until_sequence);
     }
+    if (status == STATUS_OK && options->until != NULL && out->until_sequence == 0) {
+        fprintf(stderr,
+                "onepath log %s: --until is '%s'; it takes the sequence number of a record, from 1 "
+                "(leave it out to replay everything)\n",
+                command, options->until);
+        status = STATUS_ERR_CONFIG;
+    }
     if (status == STATUS_OK) {
         status = fill_tolerance(command, options->tolerance, &out->tolerance);
     }
@@ -149,7 +156,8 @@ print_command(const actor_replay_options_t *options, const actor_replay_report_t
 {
     printf("stop just before it:\n  onepath log replay");
     for (uint32_t i = 0; i < options->path_count; i++) {
-        printf(" %s", options->paths[i]);
+        printf(" ");
+        cli_print_quoted(stdout, options->paths[i]);
     }
     if (options->actor != NULL) {
         printf(" --actor %s", options->actor);
@@ -158,19 +166,24 @@ print_command(const actor_replay_options_t *options, const actor_replay_report_t
         printf(" --epoch %" PRIx64, options->epoch);
     }
     if (options->program != NULL) {
-        printf(" --exec '%s'", options->program);
+        printf(" --exec ");
+        cli_print_quoted(stdout, options->program);
     } else if (report->begin_sequence != 0 && options->from_sequence != 0) {
         printf(" --from %" PRIu64, report->begin_sequence);
     }
     if (options->device_model != NULL) {
-        printf(" --device %s%s%s", options->device_model,
-               options->device_kernels != NULL ? " --kernels " : "",
+        printf(" --device ");
+        cli_print_quoted(stdout, options->device_model);
+        printf("%s%s", options->device_kernels != NULL ? " --kernels " : "",
                options->device_kernels != NULL ? options->device_kernels : "");
     }
     if (options->tolerance > 0) {
         printf(" --tolerance %g", options->tolerance);
     }
-    printf(" --until %" PRIu64 " --dump\n", report->input.sequence - 1);
+    if (report->input.sequence > 1) { /* before the first record there is nothing to stop at */
+        printf(" --until %" PRIu64, report->input.sequence - 1);
+    }
+    printf(" --dump\n");
 }
 
 static void
@@ -257,8 +270,8 @@ cli_replay_print_gaps(const char *command, const actor_replay_report_t *report)
         }
     }
     if (report->gap_count > told) {
-        fprintf(stderr, "onepath log %s: and %" PRIu32 " further gaps\n", command,
-                report->gap_count - told);
+        fprintf(stderr, "onepath log %s: and %" PRIu32 " further gap%s\n", command,
+                report->gap_count - told, cli_plural(report->gap_count - told));
     }
     if (report->outcome == ACTOR_REPLAY_SAME &&
         (report->end == ACTOR_REPLAY_END_TORN || report->end == ACTOR_REPLAY_END_DAMAGE)) {
@@ -390,7 +403,8 @@ cli_replay_progress(void *context, const actor_replay_report_t *report)
         return;
     }
     told_ns = now_ns;
-    fprintf(stderr, "%s%" PRIu64 " records, %" PRIu64 " inputs, %.1f s of log%s",
-            is_terminal ? "\r" : "onepath log: ", report->beat, report->input_count,
+    fprintf(stderr, "%s%" PRIu64 " record%s, %" PRIu64 " input%s, %.1f s of log%s",
+            is_terminal ? "\r" : "onepath log: ", report->beat, cli_plural(report->beat),
+            report->input_count, cli_plural(report->input_count),
             (double)(report->last_ns - report->first_ns) / 1e9, is_terminal ? "\033[K\r" : "\n");
 }

@@ -81,11 +81,12 @@ print_line(const char *path, const log_survey_t *survey)
                    begin);
     uint64_t inputs = survey->kind_counts[PROTO_LOG_IN] + survey->kind_counts[PROTO_LOG_TIMER];
     printf("%-44s %-10s %s %9.3f s %8" PRIu64 " records %8" PRIu64 " in %8" PRIu64 " out %4" PRIu64
-           " gaps %4" PRIu64 " snapshots  %s",
+           " gap%s %4" PRIu64 " snapshot%s  %s",
            path, survey->header.name, begin,
            (double)(survey->last_time_ns - survey->first_time_ns) / 1e9, survey->record_count,
            inputs, survey->kind_counts[PROTO_LOG_OUT], survey->gap_count,
-           survey->kind_counts[PROTO_LOG_SNAPSHOT],
+           survey->gap_count == 1 ? " " : "s", survey->kind_counts[PROTO_LOG_SNAPSHOT],
+           survey->kind_counts[PROTO_LOG_SNAPSHOT] == 1 ? " " : "s",
            survey->status == STATUS_END     ? "whole"
            : survey->status == STATUS_AGAIN ? "torn at the end"
                                             : "DAMAGED");
@@ -93,7 +94,8 @@ print_line(const char *path, const log_survey_t *survey)
         printf(" (byte %" PRIu64 " of %" PRIu64 ")", survey->damage_offset, survey->size_bytes);
     }
     if (survey->missing_count > 0) {
-        printf(", %" PRIu64 " records missing", survey->missing_count);
+        printf(", %" PRIu64 " record%s missing", survey->missing_count,
+               cli_plural(survey->missing_count));
     }
     if (survey->redacted_count > 0) {
         printf(", redacted");

@@ -168,12 +168,13 @@ run_command(void *context, const char *path)
 static void
 print_result(const log_minimize_result_t *result)
 {
-    printf("%u runs, exit code %d kept: %llu of %llu records, %u of %u requests, %u of %u inputs "
-           "left, %u fields cut%s\n",
-           (unsigned)result->runs, result->exit_code, (unsigned long long)result->records_after,
-           (unsigned long long)result->records_before, (unsigned)result->requests_after,
-           (unsigned)result->requests_before, (unsigned)result->inputs_after,
-           (unsigned)result->inputs_before, (unsigned)result->fields_cut,
+    printf("%u run%s, exit code %d kept: %llu of %llu records, %u of %u requests, %u of %u inputs "
+           "left, %u field%s cut%s\n",
+           (unsigned)result->runs, cli_plural(result->runs), result->exit_code,
+           (unsigned long long)result->records_after, (unsigned long long)result->records_before,
+           (unsigned)result->requests_after, (unsigned)result->requests_before,
+           (unsigned)result->inputs_after, (unsigned)result->inputs_before,
+           (unsigned)result->fields_cut, cli_plural(result->fields_cut),
            result->is_exhausted ? "; --max-runs ended it, more may be possible" : "");
 }
 

@@ -41,8 +41,8 @@ print_damages(const char *path, const proto_log_verdict_t *verdict)
         printf("%s: DAMAGED at byte %" PRIu64 " to %" PRIu64 ": %s; ", path, damage->begin_offset,
                damage->end_offset, damage->why);
         if (damage->next_sequence != 0) {
-            printf("%" PRIu64 " records are lost before record %" PRIu64 "\n", damage->records_lost,
-                   damage->next_sequence);
+            printf("%" PRIu64 " record%s lost before record %" PRIu64 "\n", damage->records_lost,
+                   damage->records_lost == 1 ? " is" : "s are", damage->next_sequence);
         } else {
             printf("no good record follows\n");
         }
@@ -61,15 +61,16 @@ print_verdict(const char *path, const proto_log_verdict_t *verdict)
 {
     print_damages(path, verdict);
     bool is_whole = verdict->damage_count == 0 && verdict->torn_bytes == 0;
-    printf("%s: %s, %" PRIu64 " good records, sequences %" PRIu64 " to %" PRIu64 ", index %s", path,
+    printf("%s: %s, %" PRIu64 " good record%s, sequences %" PRIu64 " to %" PRIu64 ", index %s",
+           path,
            is_whole                     ? "whole"
            : verdict->damage_count == 0 ? "torn"
                                         : "DAMAGED",
-           verdict->records, verdict->sequence_first, verdict->sequence_last,
-           proto_log_index_state_name(verdict->index_state));
+           verdict->records, cli_plural(verdict->records), verdict->sequence_first,
+           verdict->sequence_last, proto_log_index_state_name(verdict->index_state));
     if (verdict->gaps > 0) {
-        printf(", %" PRIu64 " gaps with %" PRIu64 " records missing", verdict->gaps,
-               verdict->missing);
+        printf(", %" PRIu64 " gap%s with %" PRIu64 " record%s missing", verdict->gaps,
+               cli_plural(verdict->gaps), verdict->missing, cli_plural(verdict->missing));
     }
     printf("\n");
     if (verdict->index_state == PROTO_LOG_INDEX_WRONG) {
@@ -206,13 +207,15 @@ recover_segment(void *context, const char *path, bool *found, proto_error_t *err
         return status;
     }
     *found = verdict.damage_count > 0 || verdict.torn_bytes > 0;
-    printf("%s: %" PRIu64 " records saved", path, verdict.records);
+    printf("%s: %" PRIu64 " record%s saved", path, verdict.records, cli_plural(verdict.records));
     if (verdict.damage_count > 0) {
-        printf(", %" PRIu64 " damaged places with %" PRIu64 " bytes passed over",
-               verdict.damage_count, verdict.damage_bytes);
+        printf(", %" PRIu64 " damaged place%s with %" PRIu64 " byte%s passed over",
+               verdict.damage_count, cli_plural(verdict.damage_count), verdict.damage_bytes,
+               cli_plural(verdict.damage_bytes));
     }
     if (verdict.torn_bytes > 0) {
-        printf(", a torn tail of %" PRIu64 " bytes cut off", verdict.torn_bytes);
+        printf(", a torn tail of %" PRIu64 " byte%s cut off", verdict.torn_bytes,
+               cli_plural(verdict.torn_bytes));
     }
     printf("%s%s\n", self->out != NULL ? " to " : "", self->out != NULL ? out : "");
     return STATUS_OK;

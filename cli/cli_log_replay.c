@@ -17,7 +17,7 @@ static const cli_option_t replay_cli_options[] = {
     {"from", CLI_OPTION_TEXT, offsetof(cli_replay_options_t, from), 0, 0, "SEQ",
      "begin with the last snapshot at or before this record (the first one)", false},
     {"until", CLI_OPTION_TEXT, offsetof(cli_replay_options_t, until), 0, 0, "SEQ",
-     "stop before the first input behind this record", false},
+     "stop before the first input behind this record, from 1 (the end)", false},
     {"break", CLI_OPTION_TEXT, offsetof(cli_replay_options_t, break_kind), 0, 0, "KIND",
      "stop before the first input of this kind, such as PLAN_REFUSED", false},
     {"speed", CLI_OPTION_TEXT, offsetof(cli_replay_options_t, speed), 0, 0, "SPEED",
@@ -114,14 +114,18 @@ print_account(const actor_replay_report_t *report)
         printf("no input was replayed\n");
         return;
     }
-    printf("replayed %" PRIu64 " inputs (%" PRIu64 " to %" PRIu64 ", records %" PRIu64
-           " to %" PRIu64 "); compared %" PRIu64 " messages, %" PRIu64 " digests, %" PRIu64
-           " snapshots, %" PRIu64 " timers",
-           report->input_count, report->begin_input + 1, report->input.number,
-           report->begin_sequence, report->input.sequence, report->output_count,
-           report->digest_count, report->snapshot_count, report->timer_count);
+    printf("replayed %" PRIu64 " input%s (%" PRIu64 " to %" PRIu64 ", records %" PRIu64
+           " to %" PRIu64 "); compared %" PRIu64 " message%s, %" PRIu64 " digest%s, %" PRIu64
+           " snapshot%s, %" PRIu64 " timer%s",
+           report->input_count, cli_plural(report->input_count), report->begin_input + 1,
+           report->input.number, report->begin_sequence, report->input.sequence,
+           report->output_count, cli_plural(report->output_count), report->digest_count,
+           cli_plural(report->digest_count), report->snapshot_count,
+           cli_plural(report->snapshot_count), report->timer_count,
+           cli_plural(report->timer_count));
     if (report->device_step_count > 0) {
-        printf(", %" PRIu64 " steps of the device", report->device_step_count);
+        printf(", %" PRIu64 " step%s of the device", report->device_step_count,
+               cli_plural(report->device_step_count));
     }
     double log_s = (double)(report->last_ns - report->first_ns) / 1e9;
     double wall_s = (double)report->wall_ns / 1e9;
@@ -168,7 +172,6 @@ cli_log_replay(int argc, char **argv)
     static actor_replay_report_t report;
     actor_replay_options_t replay = {.progress = cli_replay_progress};
     cli_words_t words;
-    (void)unsetenv("ONEPATH_DEVICE"); /* the one of `serve` is no model */
     proto_status_t status =
         cli_options_parse(&replay_command, argc, argv, CLI_LOG_FIRST_WORD, &options, &words);
     if (status != STATUS_OK) {

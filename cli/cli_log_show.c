@@ -93,6 +93,27 @@ wait_for_more(log_set_t *set)
     return !interrupted && !ferror(stdout) && log_set_refresh(set) == STATUS_OK;
 }
 
+/* Nothing on stdout can mean a mistyped filter; a damaged log is told apart from it later. */
+static void
+tell_nothing(const show_options_t *options)
+{
+    if (options->request != NULL) {
+        fprintf(stderr,
+                "onepath log show: nothing here names request %s%s; `onepath log stats --requests` "
+                "lists the requests\n",
+                options->request,
+                options->type != NULL || options->from != NULL || options->to != NULL ||
+                        options->actor != NULL
+                    ? " and passes the other filters"
+                    : "");
+    } else if (options->type != NULL || options->from != NULL || options->to != NULL ||
+               options->actor != NULL) {
+        fprintf(stderr, "onepath log show: no record passes the filters\n");
+    } else {
+        fprintf(stderr, "onepath log show: there is no record\n");
+    }
+}
+
 static proto_status_t
 show_all(log_set_t *set, log_printer_t *printer, const log_filter_t *filter,
          const show_options_t *options)
@@ -124,6 +145,9 @@ show_all(log_set_t *set, log_printer_t *printer, const log_filter_t *filter,
         }
     }
     log_decoder_fini(&decoder);
+    if (shown == 0 && status == STATUS_END && !interrupted && !ferror(stdout)) {
+        tell_nothing(options);
+    }
     return status;
 }
 

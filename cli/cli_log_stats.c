@@ -113,12 +113,16 @@ draw(log_set_t *set, log_trace_form_t form, const char *path)
     }
     exit_code = cli_log_close_output("timeline", path, file, exit_code);
     if (exit_code == CLI_EXIT_OK) {
-        fprintf(stderr, "%s: %llu events, %llu values of counters, %llu requests on %llu tracks\n",
-                path, (unsigned long long)counts.events, (unsigned long long)counts.counters,
-                (unsigned long long)counts.requests, (unsigned long long)counts.tracks);
+        fprintf(stderr,
+                "%s: %llu event%s, %llu value%s of counters, %llu request%s on %llu track%s\n",
+                path, (unsigned long long)counts.events, cli_plural(counts.events),
+                (unsigned long long)counts.counters, cli_plural(counts.counters),
+                (unsigned long long)counts.requests, cli_plural(counts.requests),
+                (unsigned long long)counts.tracks, cli_plural(counts.tracks));
         if (counts.left_out > 0) {
-            fprintf(stderr, "%s: %llu requests are not drawn: more than 4096 were open at once\n",
-                    path, (unsigned long long)counts.left_out);
+            fprintf(stderr, "%s: %llu request%s not drawn: more than 4096 were open at once\n",
+                    path, (unsigned long long)counts.left_out,
+                    counts.left_out == 1 ? " is" : "s are");
         }
     }
     return exit_code;

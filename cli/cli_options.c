@@ -7,7 +7,17 @@
 
 #include "proto_require.h"
 
-enum { HELP_WIDTH = 28, VARIABLE_SIZE_BYTES = 64 };
+enum { HELP_WIDTH = 28 };
+
+static cli_options_visit_t visitor;
+static void *visitor_context;
+
+void
+cli_options_set_visitor(cli_options_visit_t visit, void *context)
+{
+    visitor = visit;
+    visitor_context = context;
+}
 
 proto_status_t
 cli_size_parse(const char *text, uint64_t *out)
@@ -56,14 +66,43 @@ cli_size_parse(const char *text, uint64_t *out)
     return STATUS_OK;
 }
 
-/* "max-num-seqs" is ONEPATH_MAX_NUM_SEQS in the environment. */
-static void
-variable_of(const cli_option_t *option, char out[VARIABLE_SIZE_BYTES])
+void
+cli_options_variable(const cli_command_t *command, const cli_option_t *option,
+                     char out[CLI_VARIABLE_SIZE_BYTES])
 {
-    (void)snprintf(out, VARIABLE_SIZE_BYTES, "ONEPATH_%s", option->name);
+    bool is_shared = command->is_node || (command->node_option != NULL &&
+                                          strcmp(command->node_option, option->name) == 0);
+    (void)snprintf(out, CLI_VARIABLE_SIZE_BYTES, "ONEPATH_%s%s%s", is_shared ? "" : command->name,
+                   is_shared ? "" : "_", option->name);
     for (char *at = out; *at != '\0'; at++) {
-        *at = *at == '-' ? '_' : (char)toupper((unsigned char)*at);
+        *at = *at == '-' || *at == ' ' ? '_' : (char)toupper((unsigned char)*at);
     }
+}
+
+const char *
+cli_plural(uint64_t count)
+{
+    return count == 1 ? "" : "s";
+}
+
+void
+cli_print_quoted(FILE *stream, const char *argument)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                "_-+=./:,@%";
+    if (argument[0] != '\0' && argument[strspn(argument, plain)] == '\0') {
+        fputs(argument, stream);
+        return;
+    }
+    fputc('\'', stream);
+    for (const char *at = argument; *at != '\0'; at++) {
+        if (*at == '\'') {
+            fputs("'\\''", stream);
+        } else {
+            fputc(*at, stream);
+        }
+    }
+    fputc('\'', stream);
 }
 
 void
@@ -91,13 +130,15 @@ cli_options_help(const cli_command_t *command, FILE *stream)
         } else {
             fprintf(stream, "  %-*s %s\n", HELP_WIDTH, left, option->text);
         }
-        example = example == NULL && option->type != CLI_OPTION_FLAG ? option : example;
+        bool is_better = example == NULL ||
+                         (example->type == CLI_OPTION_FLAG && option->type != CLI_OPTION_FLAG);
+        example = is_better ? option : example;
     }
     if (example != NULL) {
-        char name[VARIABLE_SIZE_BYTES];
-        variable_of(example, name);
-        fprintf(stream, "\nEach option can also be set in the environment: --%s as %s.\n",
-                example->name, name);
+        char name[CLI_VARIABLE_SIZE_BYTES];
+        cli_options_variable(command, example, name);
+        fprintf(stream, "\nEach option can also be set in the environment: --%s as %s%s.\n",
+                example->name, name, example->type == CLI_OPTION_FLAG ? "=1" : "");
     }
 }
 
@@ -192,8 +233,8 @@ read_environment(const cli_command_t *command, void *values)
         if (option->hidden) {
             continue;
         }
-        char name[VARIABLE_SIZE_BYTES];
-        variable_of(option, name);
+        char name[CLI_VARIABLE_SIZE_BYTES];
+        cli_options_variable(command, option, name);
         const char *value = getenv(name);
         if (value == NULL) {
             continue;
@@ -288,6 +329,10 @@ cli_options_parse(const cli_command_t *command, int argc, char **argv, int first
                   cli_words_t *words)
 {
     words->count = 0;
+    if (visitor != NULL) {
+        visitor(visitor_context, command);
+        return STATUS_END;
+    }
     proto_status_t status = read_environment(command, values);
     if (status != STATUS_OK) {
         return status;

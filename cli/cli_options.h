@@ -1,7 +1,9 @@
 /* cli_options.h - one table of options gives parsing, --help, and the environment variables.
  *
- * Precedence: command line, then ONEPATH_<NAME> in the environment, then the default that the
- * caller left in the values.  Main thread only; values are lent (argv, environment). */
+ * Precedence: command line, then the environment, then the default that the caller left in the
+ * values.  An option of a node (serve, demo, actor) is ONEPATH_<OPTION> there, one of any other
+ * command ONEPATH_<COMMAND>_<OPTION>: one --json or --seed must not set all of them.
+ * Main thread only; values are lent (argv, environment). */
 #ifndef CLI_OPTIONS_H
 #define CLI_OPTIONS_H
 
@@ -21,7 +23,7 @@ typedef enum {
     CLI_OPTION_LIST, /* cli_list_t: may be given several times */
 } cli_option_type_t;
 
-enum { CLI_LIST_LEN_MAX = 16, CLI_WORDS_LEN_MAX = 128 };
+enum { CLI_LIST_LEN_MAX = 16, CLI_WORDS_LEN_MAX = 128, CLI_VARIABLE_SIZE_BYTES = 96 };
 
 typedef struct {
     const char *items[CLI_LIST_LEN_MAX];
@@ -46,6 +48,9 @@ typedef struct {
     const cli_option_t *options;
     uint32_t option_count;
     uint32_t word_count_min, word_count_max; /* words that are no options */
+    const char *words;       /* what the first one may be, for completion: "attach show"; or NULL */
+    bool is_node;            /* its options are those of a node, also in the environment */
+    const char *node_option; /* or only this one is */
 } cli_command_t;
 
 typedef struct {
@@ -58,8 +63,23 @@ typedef struct {
 MUST_CHECK proto_status_t cli_options_parse(const cli_command_t *command, int argc, char **argv,
                                             int first, void *values, cli_words_t *words);
 
+/* The environment variable of an option of this command. */
+void cli_options_variable(const cli_command_t *command, const cli_option_t *option,
+                          char out[CLI_VARIABLE_SIZE_BYTES]);
+
+/* While there is a visitor, cli_options_parse() hands it the command and returns STATUS_END, as
+ * after --help; NULL ends that.  So completion and man pages see the very tables that parse. */
+typedef void (*cli_options_visit_t)(void *context, const cli_command_t *command);
+void cli_options_set_visitor(cli_options_visit_t visit, void *context);
+
 /* Prints the help of a command. */
 void cli_options_help(const cli_command_t *command, FILE *stream);
+
+/* "" of one, "s" of any other number: "%u gap%s". */
+const char *cli_plural(uint64_t count);
+
+/* Prints an argument as a shell would take it: as it is, or in quotes where it must be. */
+void cli_print_quoted(FILE *stream, const char *argument);
 
 /* Parses "4G", "512M", "64K" or plain bytes.  STATUS_ERR_INVALID otherwise. */
 MUST_CHECK proto_status_t cli_size_parse(const char *text, uint64_t *out);

@@ -32,6 +32,8 @@ static const cli_command_t scheduler_command = {
                 "  onepath scheduler show\n"
                 "  onepath scheduler builtin",
     .options = options_table,
+    .node_option = "run-dir",
+    .words = "attach builtin show",
     .option_count = sizeof options_table / sizeof options_table[0],
     .word_count_min = 1,
     .word_count_max = 2,

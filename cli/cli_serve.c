@@ -40,6 +40,7 @@ static const cli_command_t serve_command = {
                 "  onepath serve ./Qwen3-0.6B --port 8080 --max-num-seqs 16 --memory 2G\n"
                 "  onepath serve model.gguf --record ./log    (then: onepath log ls ./log)",
     .options = cli_node_options,
+    .is_node = true,
     .word_count_min = 1,
     .word_count_max = 1,
 };
@@ -51,6 +52,7 @@ static const cli_command_t demo_command = {
             "actor did, and stops everything.",
     .examples = "  onepath demo model.gguf \"Why is the sky blue?\"",
     .options = cli_node_options,
+    .is_node = true,
     .word_count_min = 1,
     .word_count_max = 2,
 };

@@ -182,11 +182,12 @@ print_plain_text(FILE *out, const proto_log_record_t *record)
         fprintf(out, " %016" PRIx64, number_at(first, 0));
         return;
     case PROTO_LOG_DROP:
-        fprintf(out, " %" PRIu64 " records are missing here", number_at(first, 0));
+        fprintf(out, " %" PRIu64 " record%s missing here", number_at(first, 0),
+                number_at(first, 0) == 1 ? " is" : "s are");
         break;
     case PROTO_LOG_SNAPSHOT:
-        fprintf(out, " after %" PRIu64 " inputs, digest %016" PRIx64 ", %zu bytes, %zu private",
-                number_at(first, 16), number_at(first, 8),
+        fprintf(out, " after %" PRIu64 " input%s, digest %016" PRIx64 ", %zu bytes, %zu private",
+                number_at(first, 16), number_at(first, 16) == 1 ? "" : "s", number_at(first, 8),
                 record->part_count > 1 ? record->parts[1].size_bytes : 0,
                 record->part_count > 2 ? record->parts[2].size_bytes : 0);
         return;

@@ -275,10 +275,11 @@ print_actors(const stats_t *self, FILE *out)
         const actor_t *actor = &self->actors[i];
         const proto_log_header_t *header = log_set_stream(self->set, i).header;
         fprintf(out,
-                "%-10s epoch %016" PRIx64 "  %9.3f s  %" PRIu64 " gaps, %" PRIu64
-                " records missing\n",
+                "%-10s epoch %016" PRIx64 "  %9.3f s  %" PRIu64 " gap%s, %" PRIu64
+                " record%s missing\n",
                 header->name, header->epoch, (double)(actor->last_ns - actor->first_ns) / 1e9,
-                actor->gaps.gap_count, actor->gaps.missing_count);
+                actor->gaps.gap_count, actor->gaps.gap_count == 1 ? "" : "s",
+                actor->gaps.missing_count, actor->gaps.missing_count == 1 ? "" : "s");
     }
 }
 
@@ -293,8 +294,8 @@ print_text(const stats_t *self, bool list_requests, FILE *out, uint64_t *room)
     if (count == 0) {
         return;
     }
-    fprintf(out, "\n%u requests as the %s saw them, ms:\n", (unsigned)count,
-            log_requests_observer(self->requests));
+    fprintf(out, "\n%u request%s as the %s saw %s, ms:\n", (unsigned)count, count == 1 ? "" : "s",
+            log_requests_observer(self->requests), count == 1 ? "it" : "them");
     fprintf(out, "%-24s %8s %10s %10s %10s %10s %10s %10s\n", "", "count", "min", "mean", "p50",
             "p90", "p99", "max");
     for (size_t i = 0; i < sizeof latencies / sizeof latencies[0]; i++) {
