@@ -8,11 +8,9 @@
 #include <string.h>
 #include <unistd.h>
 
-static const struct {
-    const char *name;
-    int (*run)(int argc, char **argv);
-    const char *text; /* one line of the help */
-} commands[] = {
+#include "cli_commands.h"
+
+const cli_entry_t cli_log_commands[] = {
     {"ls", cli_log_ls, "segments of a folder: actor, time, records, gaps, damage"},
     {"show", cli_log_show, "the records, as text, JSON or bytes; follow them"},
     {"stats", cli_log_stats, "counts, bytes, latencies, what each request went through"},
@@ -31,7 +29,8 @@ static const struct {
     {"reindex", cli_log_reindex, "makes the sidecars (*.aidx) anew"},
 };
 
-enum { COMMAND_COUNT = sizeof commands / sizeof commands[0] };
+enum { COMMAND_COUNT = sizeof cli_log_commands / sizeof cli_log_commands[0] };
+const uint32_t cli_log_command_count = COMMAND_COUNT;
 
 static void
 help(FILE *stream)
@@ -44,7 +43,7 @@ help(FILE *stream)
                     "  onepath log show ./log --format json | jq .body\n\n"
                     "commands:\n");
     for (size_t i = 0; i < COMMAND_COUNT; i++) {
-        fprintf(stream, "  %-9s %s\n", commands[i].name, commands[i].text);
+        fprintf(stream, "  %-9s %s\n", cli_log_commands[i].name, cli_log_commands[i].text);
     }
     fprintf(stream, "\n%s\n\nonepath log COMMAND --help says more.\n", CLI_LOG_EXIT_CODES);
 }
@@ -58,8 +57,8 @@ cli_log(int argc, char **argv)
     }
     const char *name = argv[CLI_LOG_FIRST_WORD - 1];
     for (size_t i = 0; i < COMMAND_COUNT; i++) {
-        if (strcmp(name, commands[i].name) == 0) {
-            return commands[i].run(argc, argv);
+        if (strcmp(name, cli_log_commands[i].name) == 0) {
+            return cli_log_commands[i].run(argc, argv);
         }
     }
     if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0) {
@@ -68,7 +67,7 @@ cli_log(int argc, char **argv)
     }
     fprintf(stderr, "onepath log: '%s' is not one of:", name);
     for (size_t i = 0; i < COMMAND_COUNT; i++) {
-        fprintf(stderr, "%s %s", i > 0 ? "," : "", commands[i].name);
+        fprintf(stderr, "%s %s", i > 0 ? "," : "", cli_log_commands[i].name);
     }
     fprintf(stderr, "\n");
     return CLI_EXIT_CONFIG;
