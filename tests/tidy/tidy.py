@@ -37,7 +37,8 @@ ROOMS = {
                          "actors/gateway", "actors/supervisor"},
     "actors/conform": {"proto", "actors/base", "actors/executor"},
     "kit": {"proto", "actors/base"},
-    "cli": {"proto", "models", "log", "actors/base", "actors/recorder", "actors/supervisor",
+    # kernels: `onepath doctor` says which path they take on this machine.
+    "cli": {"proto", "models", "kernels", "log", "actors/base", "actors/recorder", "actors/supervisor",
             "actors/scheduler", "actors/executor", "actors/gateway", "actors/replay",
             "actors/simulator", "actors/conform"},
 }
