@@ -110,9 +110,6 @@ int kern_cuda_pack(const kern_bf16_t *from, uint32_t first, uint32_t count, uint
 /* Writes the device's time in ns when all before has run. */
 int kern_cuda_stamp(uint64_t *out, kern_cuda_stream_t stream);
 
-/* Reads an address that nobody has: for the test of what follows. */
-int kern_cuda_wild_read(kern_cuda_stream_t stream);
-
 #define KERN_CUDA_OP_LIST(OP)                                                                      \
     OP(embed)                                                                                      \
     OP(rms_norm)                                                                                   \

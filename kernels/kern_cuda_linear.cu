@@ -370,14 +370,6 @@ stamp_kernel(uint64_t *out)
     *out = now;
 }
 
-__global__ void
-wild_read_kernel(const int *address, int *out)
-{
-    if (*address == 12345) {
-        *out = 1;
-    }
-}
-
 /* Cuts along k: about two blocks for each multiprocessor of a large device, pieces of at least 512;
  * a function of the shapes alone. */
 uint32_t
@@ -433,16 +425,6 @@ kern_cuda_stamp(uint64_t *out, kern_cuda_stream_t stream)
     how.threads = 1;
     how.stream = stream;
     return launch(stamp_kernel, how, out);
-}
-
-int
-kern_cuda_wild_read(kern_cuda_stream_t stream)
-{
-    kern_cuda_launch_t how = {};
-    how.grid = dim3(1);
-    how.threads = 1;
-    how.stream = stream;
-    return launch(wild_read_kernel, how, (const int *)8, (int *)16);
 }
 
 int

@@ -767,6 +767,49 @@ START_TEST(integer_operations_match)
 }
 END_TEST
 
+/* A device that has failed must never look as if it worked: the executor ends on it.  The last
+ * test, since the process has no GPU afterwards. */
+START_TEST(an_illegal_access_fails_the_device_for_good)
+{
+    device_event_t *event = NULL;
+    ck_assert_int_eq(device_event_new(cuda, &event), STATUS_OK);
+    int32_t *out = pinned(64);
+    const int32_t *nobodys = (const int32_t *)(uintptr_t)4096;
+    kern_seq_lens_args_t args = {nobodys, out, 1, 1, 1};
+    device_ops(cuda)->seq_lens(cuda_stream, &args);
+    ck_assert_int_eq(device_stream_synchronize(cuda_stream), STATUS_ERR_DEVICE);
+    ck_assert_int_eq(device_stream_check(cuda_stream), STATUS_ERR_DEVICE);
+    ck_assert_int_eq(device_event_record(event, cuda_stream), STATUS_ERR_DEVICE);
+    ck_assert_int_eq(device_event_query(event), STATUS_ERR_DEVICE);
+    ck_assert_int_eq(device_stream_synchronize(cuda_stream), STATUS_ERR_DEVICE);
+    ck_assert_ptr_nonnull(cuda->fault);
+    ck_assert_msg(strstr(cuda->fault, "llegal") != NULL, "%s", cuda->fault);
+    (void)printf("the fault: %s\n", cuda->fault);
+    device_event_destroy(&event);
+}
+END_TEST
+
+static void
+add_tests(TCase *tests)
+{
+    tcase_add_test(tests, integer_operations_match);
+    tcase_add_loop_test(tests, norms_match, 0, 5);
+    if (getenv("ONEPATH_TEST_SMALL") != NULL) {
+        /* For compute-sanitizer, under which everything takes a hundred times as long. */
+        tcase_add_loop_test(tests, products_match, 1, 2);
+        tcase_add_loop_test(tests, gated_products_match, 1, 2);
+        tcase_add_loop_test(tests, decode_attention_matches, 3, 5);
+        tcase_add_loop_test(tests, extend_attention_matches, 3, 5);
+        return;
+    }
+    tcase_add_loop_test(tests, products_match, 0, (int)(sizeof products / sizeof *products));
+    tcase_add_loop_test(tests, gated_products_match, 0, (int)(sizeof gates / sizeof *gates));
+    tcase_add_loop_test(tests, decode_attention_matches, 0, SHAPE_COUNT);
+    tcase_add_loop_test(tests, extend_attention_matches, 0, SHAPE_COUNT);
+    tcase_add_test(tests, sampling_matches);
+    tcase_add_test(tests, an_illegal_access_fails_the_device_for_good);
+}
+
 int
 main(void)
 {
@@ -783,13 +826,7 @@ main(void)
     TCase *tests = tcase_create("operations");
     tcase_add_unchecked_fixture(tests, open_devices, close_devices);
     tcase_set_timeout(tests, 200);
-    tcase_add_test(tests, integer_operations_match);
-    tcase_add_loop_test(tests, norms_match, 0, 5);
-    tcase_add_loop_test(tests, products_match, 0, (int)(sizeof products / sizeof *products));
-    tcase_add_loop_test(tests, gated_products_match, 0, (int)(sizeof gates / sizeof *gates));
-    tcase_add_loop_test(tests, decode_attention_matches, 0, SHAPE_COUNT);
-    tcase_add_loop_test(tests, extend_attention_matches, 0, SHAPE_COUNT);
-    tcase_add_test(tests, sampling_matches);
+    add_tests(tests);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
     srunner_set_fork_status(runner, CK_NOFORK); /* CUDA and fork do not mix */
