@@ -12,6 +12,14 @@ import sys
 
 ROUTER = ("tests/gpu/test_router.c",)
 RUNNER = ("tests/gpu/test_runner.c", "tests/gpu/gpu_driver.c")
+PREFILL = ("tests/gpu/test_prefill_graph.c", "tests/gpu/random_rounds.c", "tests/gpu/gpu_driver.c")
+SHADOW = ("tests/gpu/test_shadow.c", "tests/gpu/gpu_driver.c")
+WINDOW = ("tests/kernels/test_verify.c", "tests/kernels/kern_sample_bench.c",
+          "tests/kernels/kern_reference.c")
+STATE = ("tests/kernels/test_state.c", "tests/kernels/kern_recurrent.c",
+         "tests/kernels/kern_reference.c")
+PLAN_RULES = ("tests/actors/executor/test_actor_executor_rules.c",
+              "tests/actors/executor/executor_fixture.c")
 
 # name: (source, ((old, new), ...), test program, test that fails)
 PLANTED = {
@@ -95,7 +103,64 @@ PLANTED = {
         (("memset(field->pages + (size_t)block * field->stride_bytes, 0, field->page_bytes);",
           "memset(field->pages + (size_t)block * field->stride_bytes, 0, 0);"),),
         RUNNER, "clears_zero_the_named_blocks"),
+    # A replayed prefill leaves nothing of its padding in what the next segment reads.
+    "unscrubbed_break": (
+        "gpu/run/run_segments.c",
+        (("if (is_padded && part->output_form == KERN_FORM_ROWS) {",
+          "if (is_padded && rows == 0) {"),),
+        PREFILL, "rows_past_the_live_ones_are_scrubbed"),
+    # A prefill graph that cannot be captured is no reason to serve without one.
+    "quiet_capture": (
+        "gpu/run/run_build.c",
+        (("        status = run_executor_capture(self);\n",
+          "        status = run_executor_capture(self) == STATUS_ERR_NO_MEMORY\n"
+          "                     ? STATUS_ERR_NO_MEMORY : STATUS_OK;\n"),),
+        PREFILL, "a_capture_that_fails_is_fatal"),
+    # The shadow check sees every declared span and the logits.
+    "blind_shadow": (
+        "gpu/run/run_shadow.c",
+        (("if (*at_p < check->logit_bytes) {", "if (*at_p > check->logit_bytes) {"),
+         ("if (*at_p < span->compare_bytes) {", "if (*at_p > span->compare_bytes) {")),
+        SHADOW, "checks_and_switches_change_no_answer"),
+    # A window ends with the first candidate that is not the row's own token.
+    "credulous_window": (
+        "kernels/kern_sample.c",
+        (("goes_on = sample_row(self, accepted, candidate);",
+          "goes_on = sample_row(self, accepted, candidate) || accepted < width;"),),
+        WINDOW, "candidates_are_verified"),
+    # A fresh request's state is a logical zero: no block is read.
+    "fresh_state_read": (
+        "kernels/kern_state.c",
+        (("int32_t in = before > 0 ? block_after(group, request, before) : 0;",
+          "int32_t in = block_after(group, request, before > 0 ? before : after);"),),
+        STATE, "blocks_come_from_the_columns_of_the_last_tokens"),
+    # A commit clamps what was accepted and skips the null page.
+    "unclamped_commit": (
+        "kernels/kern_state.c",
+        (("        accepted = accepted > (int32_t)a->width ? (int32_t)a->width : accepted;\n",
+          ""),),
+        STATE, "commit_rows_point_at_the_accepted_state"),
+    "committed_null_page": (
+        "kernels/kern_state.c", (("bool live = pages[i] > 0;", "bool live = pages[i] >= 0;"),),
+        STATE, "commit_rows_point_at_the_accepted_state"),
+    # A plan is refused before the device sees it.
+    "shared_write": (
+        "actors/executor/actor_executor_plan.c",
+        (("        if (!actor_executor_tables_exclusive(self->tables, g, block)) {",
+          "        if (block == 0 && !actor_executor_tables_exclusive(self->tables, g, block)) {"),),
+        PLAN_RULES, "what_is_written_belongs_to_one_row"),
+    "column_missing": (
+        "actors/executor/actor_executor_plan.c",
+        (("    if (missing != UINT32_MAX) {", "    if (missing != UINT32_MAX && end == 0) {"),),
+        PLAN_RULES, "every_token_that_is_read_or_written_has_a_block"),
 }
+
+
+def library_of(tests):
+    """What a test program links, by the folder of its sources."""
+    if tests[0].startswith("tests/actors/executor/"):
+        return "onepath_actors_executor"
+    return "onepath_kernels" if tests[0].startswith("tests/kernels/") else "onepath_gpu_run"
 
 
 def write(name, source, output):
@@ -132,8 +197,8 @@ def main():
     parser.add_argument("--output")
     options = parser.parse_args()
     if options.verb == "list":
-        print(";".join(f"{name}|{path}|{','.join(tests)}|{test}"
-                       for name, (path, _, tests, test) in PLANTED.items()), end="")
+        print(";".join(f"{name}|{path}|{','.join(tests)}|{library_of(tests)}"
+                       for name, (path, _, tests, _) in PLANTED.items()), end="")
     elif options.verb == "write":
         write(options.name, options.source, options.output)
     else:
