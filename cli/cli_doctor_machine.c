@@ -340,35 +340,50 @@ has_cuda_object(void)
     return access(path, R_OK) == 0;
 }
 
+/* /dev/nvidia0, /dev/nvidia1, ... */
+static uint32_t
+count_device_files(const char *root)
+{
+    char path[PATH_SIZE_BYTES];
+    for (uint32_t count = 0;; count++) {
+        (void)snprintf(path, sizeof path, "%s/dev/nvidia%u", root, count);
+        if (access(path, F_OK) != 0) {
+            return count;
+        }
+    }
+}
+
 static void
 check_gpu(const char *root, cli_doctor_report_t *report)
 {
     bool has_cuda = has_cuda_object();
+    const char *build = has_cuda ? "this build has CUDA" : "this build is for the CPU";
+    char control[PATH_SIZE_BYTES];
+    (void)snprintf(control, sizeof control, "%s/dev/nvidiactl", root);
+    bool may_open = access(control, R_OK | W_OK) == 0;
     char *version = read_text(root, "/proc/driver/nvidia/version");
-    char driver[160] = "unknown";
-    if (!cli_doctor_field(version, "NVRM version", driver, sizeof driver) || version == NULL) {
-        cli_doctor_line_t *none = cli_doctor_add(report, "gpu", "no NVIDIA driver; this build %s",
-                                                 has_cuda ? "has CUDA" : "is for the CPU");
+    char driver[160] = "unknown"; /* a sandbox may hide the driver's files and give the device's */
+    bool has_version = cli_doctor_field(version, "NVRM version", driver, sizeof driver);
+    free(version);
+    char cards[160];
+    uint32_t count = list_cards(root, cards, sizeof cards);
+    uint32_t files = count_device_files(root);
+    if (!has_version && (!may_open || files == 0)) {
+        cli_doctor_line_t *none = cli_doctor_add(report, "gpu", "no NVIDIA driver; %s", build);
         if (has_cuda) {
             cli_doctor_advise(none, CLI_DOCTOR_WARNING,
                               "it will serve on the CPU; a container gets its GPUs by --gpus all");
         }
-        free(version);
         return;
     }
-    free(version);
-    char cards[160];
-    uint32_t count = list_cards(root, cards, sizeof cards);
-    cli_doctor_line_t *line = cli_doctor_add(report, "gpu", "%u (%s); driver %.100s; this build %s",
-                                             count, count > 0 ? cards : "none", driver,
-                                             has_cuda ? "has CUDA" : "is for the CPU");
-    char path[PATH_SIZE_BYTES];
-    (void)snprintf(path, sizeof path, "%s/dev/nvidiactl", root);
-    if (count > 0 && access(path, R_OK | W_OK) != 0) {
+    cli_doctor_line_t *line =
+        cli_doctor_add(report, "gpu", "%u (%s); driver %.100s; %s", count > 0 ? count : files,
+                       count > 0 ? cards : "models not told", driver, build);
+    if (!may_open) {
         cli_doctor_advise(line, CLI_DOCTOR_WARNING,
                           "/dev/nvidiactl cannot be opened: start the container with its GPUs "
                           "(--gpus all), or join the group that owns it");
-    } else if (count > 0 && !has_cuda) {
+    } else if (!has_cuda) {
         cli_doctor_advise(
             line, CLI_DOCTOR_WARNING,
             "the GPU stays idle: cmake -DONEPATH_CUDA=ON makes a build that has CUDA");

@@ -98,10 +98,13 @@ cli_doctor_has_flag(const char *cpuinfo, const char *flag)
 bool
 cli_doctor_quota(const char *cpu_max, double *out)
 {
-    double quota = 0;
-    double period = 0;
-    if (cpu_max == NULL || sscanf(cpu_max, "%lf %lf", &quota, &period) != 2 || !(quota > 0) ||
-        !(period > 0)) {
+    if (cpu_max == NULL) {
+        return false;
+    }
+    char *end = NULL;
+    double quota = strtod(cpu_max, &end);
+    double period = end != cpu_max ? strtod(end, NULL) : 0;
+    if (!(quota > 0) || !(period > 0)) {
         return false; /* "max 100000", or -1 in the first version */
     }
     *out = quota / period;

@@ -140,7 +140,9 @@ def gpus_and_builds():
                 (cuda, {}, "warning", "no NVIDIA driver; this build has CUDA", "--gpus all"),
                 (cpu, card, "warning", "1 (NVIDIA Made); driver NVIDIA UNIX", "/dev/nvidiactl"),
                 (cpu, {**card, "dev/nvidiactl": ""}, "warning", "is for the CPU", "-DONEPATH_CUDA=ON"),
-                (cuda, {**card, "dev/nvidiactl": ""}, "ok", "this build has CUDA", "")):
+                (cuda, {**card, "dev/nvidiactl": ""}, "ok", "1 (NVIDIA Made)", ""),
+                (cuda, {"dev/nvidiactl": "", "dev/nvidia0": "", "dev/nvidia1": ""}, "ok", "2 (models not told)", ""),
+                (cpu, {"dev/nvidiactl": "", "dev/nvidia0": ""}, "warning", "1 (models not told)", "-DONEPATH_CUDA=ON")):
             gpu = on(changed, program=os.path.join(place, "onepath"))[0]["gpu"]
             check(gpu["level"] == level and value in gpu["value"] and advice in gpu["advice"], f"{gpu}")
 
