@@ -223,9 +223,8 @@ measure(const bench_options_t *options, cli_bench_plan_t *plan)
         return status == STATUS_ERR_CONFIG ? CLI_EXIT_CONFIG : CLI_EXIT_TEMPORARY;
     }
     cli_bench_books_t books = {0};
-    fprintf(stderr, "http://%s:%u%s, model %s, seed %llu\n", plan->url.host,
-            (unsigned)plan->url.port, plan->url.path, plan->prompt.model,
-            (unsigned long long)plan->seed);
+    fprintf(stderr, "http://%s:%u%s, model %s, seed %lld\n", plan->url.host,
+            (unsigned)plan->url.port, plan->url.path, plan->prompt.model, (long long)plan->seed);
     status = cli_bench_run(plan, prompts, &books);
     int code = CLI_EXIT_TEMPORARY;
     if (status != STATUS_OK) {

@@ -138,7 +138,7 @@ cli_bench_print_text(const cli_bench_plan_t *plan, cli_bench_books_t *books, FIL
     if (books->interrupted) {
         fprintf(out, ", %" PRIu64 " broken off by the interrupt", books->unfinished);
     }
-    fprintf(out, "; %.2f s, seed %" PRIu64 "\n", (double)books->wall_ns / 1e9, plan->seed);
+    fprintf(out, "; %.2f s, seed %" PRId64 "\n", (double)books->wall_ns / 1e9, (int64_t)plan->seed);
     fprintf(out, "%.2f requests/s, %.1f answer tokens/s, %.1f prompt tokens/s\n",
             per_second(books, books->completed), per_second(books, books->answer_tokens),
             per_second(books, books->prompt_tokens));

@@ -127,6 +127,8 @@ def arrivals_and_prompts_repeat_from_the_seed():
         check(all(14 <= len(w) <= 34 and w[:4] == words[0][:4] for w in words), f"{words}")
         check([w[4] for w in words] == [str(i) for i in range(12)], "unlike after the common prefix")
         check(len({len(w) for w in words}) > 3 and len({b["max_tokens"] for b in bodies[0]}) > 3, "lengths vary")
+        text = bench(server.url("good"), "--requests", "1", "--seed", "-7").stdout
+        check("seed -7\n" in text, "the seed is printed as it is typed")
         result = report(server.url("good"), "--rate", "50", "--duration", "2", "--seed", "1")
         # 100 are expected, and 10 is the standard deviation; the seed makes it one number.
         check(60 <= result["completed"] <= 140 and result["failed"] == 0, f"{result['completed']}")
