@@ -27,6 +27,7 @@ PLANTED = [
     ("registered", "tests/process/CMakeLists.txt",
      'onepath_process_test(x x.py "process" 9 a)\n',
      {"tests/process/x.py": "def a():\n    pass\n\n\ndef b():\n    pass\n\n\nmain([a, b])\n"}),
+    ("registered", "docs/gates.md", "| a gate | a_test_that_is_gone |\n", {}),
     # One for each gate of tests/tidy/gates.py.
     ("gates", "gpu/run/run_x.c", "void init_forward_metadata_replay(void);\n", {}),
     ("gates", "gpu/sample/sample_x.c", "int is_all_greedy;\n", {}),

@@ -247,6 +247,22 @@ def names_in_main(tree):
     return None
 
 
+def names_in_gates(source):
+    """docs/gates.md names tests and planted violations: they must be there."""
+    document = os.path.join(source, "docs", "gates.md")
+    if not os.path.exists(document):
+        return
+    known = set()
+    for _, path in walk(source, (".c", ".py"), ("tests",)):
+        known.update(re.findall(r"START_TEST\((\w+)\)|^    \"(\w+)\": \($",
+                                "\n".join(lines_of(path)), re.M))
+    known = {name for pair in known for name in pair}
+    for number, line in enumerate(lines_of(document), 1):
+        for name in re.findall(r"(?<![`/\w.])[a-z]+(?:_[a-z0-9]+){3,}(?![`(\w])", line):
+            if name not in known:
+                yield "docs/gates.md", number, f"there is no test {name}"
+
+
 def check_registered(options):
     """A test that nobody runs holds nothing."""
     for relative, path in walk(options.source, (".c",), ("tests",)):
@@ -255,6 +271,7 @@ def check_registered(options):
             if len(re.findall(r"\b" + match.group(1) + r"\b", text)) < 2:
                 yield (relative, text.count("\n", 0, match.start()) + 1,
                        f"the test {match.group(1)} is in no case")
+    yield from names_in_gates(options.source)
     folder = os.path.join(options.source, "tests", "process")
     lists = os.path.join(folder, "CMakeLists.txt")
     if not os.path.exists(lists):
