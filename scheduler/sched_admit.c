@@ -76,6 +76,7 @@ typedef struct {
     uint32_t body_end;   /* as in sched_span_t */
     uint32_t promote_at; /* as in sched_span_t */
     sched_chunk_t chunk; /* the first one; state groups get blocks for it */
+    bool is_plan_full;   /* it is the plan that has no room, not the pool */
 } demand_t;
 
 /* Blocks that a group takes at first, beyond the hit. */
@@ -158,17 +159,18 @@ claim_hits(sched_core_t *self, uint32_t slot, uint32_t hit_pages)
 }
 
 /* Where the prefill stops on its way: behind a match of the full groups that no state came up to,
- * and at the last page that can be published. */
+ * and at the last page that can be published.  The tail behind a body has its state columns with
+ * the body, so it must be one chunk: with hashes of fewer pages than there are it could be cut, and
+ * there is no body then. */
 static void
 set_stops(const sched_core_t *self, uint32_t page_known, uint32_t full_pages, demand_t *demand)
 {
     uint32_t pages = (demand->total - 1) / self->page_tokens;
-    pages = page_known < pages ? page_known : pages;
     demand->body_end = demand->total;
     if (!self->has_state || self->options.no_prefix_cache) {
         return;
     }
-    if (pages > demand->hit_pages) {
+    if (pages > demand->hit_pages && page_known >= pages) {
         demand->body_end = pages * self->page_tokens;
     }
     if (self->has_full && full_pages > demand->hit_pages) {
@@ -248,18 +250,20 @@ take_blocks(sched_core_t *self, uint32_t slot, const demand_t *demand)
     return STATUS_OK;
 }
 
-/* Looks up what the cache has and takes the rest; *demand says what that was. */
+/* Looks up what the cache has and takes the rest; *demand says what that was, *span what the
+ * prefill is to be. */
 static proto_status_t
-find_and_take(sched_core_t *self, uint32_t index, uint32_t slot, demand_t *demand)
+find_and_take(sched_core_t *self, uint32_t index, uint32_t slot, demand_t *demand,
+              sched_span_t *span)
 {
     sched_entry_t *entry = &self->entries[index];
-    sched_span_t *span = &self->spans[slot];
     bool resumes = entry->slot != 0;
     const uint8_t *hashes = resumes ? sched_hash(self, slot, 0) : entry->hashes;
     *demand = demand_of(self, entry, resumes ? self->slots[slot].generated : 0, hashes,
                         resumes ? span->page_known : entry->page_count);
     /* Room in the plan for the table, and for the holes it may leave. */
     if (!sched_has_room(self, 2 * self->group_count, self->table_stride)) {
+        demand->is_plan_full = true;
         return STATUS_FULL;
     }
     set_span(self, entry, demand, span);
@@ -278,17 +282,18 @@ sched_admit(sched_core_t *self, uint32_t index, uint32_t slot)
 {
     sched_entry_t *entry = &self->entries[index];
     sched_slot_t *row = &self->slots[slot];
-    sched_span_t *span = &self->spans[slot];
+    sched_span_t span = self->spans[slot];
     bool resumes = entry->slot != 0;
     if (entry->tried_version == sched_pool_version(self->pool) + self->end_count) {
         return STATUS_FULL; /* nothing was freed or published since it did not fit */
     }
     demand_t demand;
-    proto_status_t status = find_and_take(self, index, slot, &demand);
-    if (status == STATUS_FULL && self->group_count > 1 && sched_pool_is_idle(self->pool)) {
+    proto_status_t status = find_and_take(self, index, slot, &demand, &span);
+    if (status == STATUS_FULL && !demand.is_plan_full && self->group_count > 1 &&
+        sched_pool_is_idle(self->pool)) {
         /* Pages that lie scattered over the parents are all that is in the way. */
         sched_pool_forget(self->pool);
-        status = find_and_take(self, index, slot, &demand);
+        status = find_and_take(self, index, slot, &demand, &span);
     }
     if (status != STATUS_OK) {
         return status;
@@ -300,9 +305,10 @@ sched_admit(sched_core_t *self, uint32_t index, uint32_t slot)
                (size_t)entry->page_count * PROTO_HASH_SIZE_BYTES);
         entry->hashes = NULL;
         entry->cached_count = demand.hit_pages * self->page_tokens;
-        span->page_known = entry->page_count;
-        span->lost = 0;
+        span.page_known = entry->page_count;
+        span.lost = 0;
     }
+    self->spans[slot] = span;
     row->computed = demand.hit_pages * self->page_tokens;
     row->planned = row->computed;
     sched_set_covered(self, slot);

@@ -393,8 +393,10 @@ uint32_t sched_decode_share(const sched_core_t *self, bool prefills);
 bool sched_prefill_turn(const sched_core_t *self);
 
 /* sched_admit.c */
-/* Gives a request (queued, or retracted in `slot`) its blocks.  STATUS_FULL: *needed and *available
- * tell why, nothing changed.  STATUS_AGAIN: this plan has no tokens left for it. */
+/* Gives a request (queued, or retracted in `slot`) its blocks.  STATUS_FULL: the pool has too few,
+ * and the entry's `needed` and `limit` tell why, or the plan has no room for its table.
+ * STATUS_AGAIN: this plan has no tokens left for it.  Neither changes the slot or what others hold;
+ * an idle pool of several groups may have forgotten its cached pages. */
 proto_status_t sched_admit(sched_core_t *self, uint32_t entry, uint32_t slot);
 
 /* sched_grow.c */

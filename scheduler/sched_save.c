@@ -189,7 +189,7 @@ save_slot(const sched_core_t *self, uint32_t slot, proto_pack_t *out)
     proto_pack_u32(out, span->prefill_end);
     proto_pack_u32(out, span->page_published);
     proto_pack_u32(out, span->lost);
-    if (self->has_state) { /* of executors that earlier versions refused */
+    if (self->has_state) { /* else they follow from the rest: the end, and nowhere */
         proto_pack_u32(out, span->body_end);
         proto_pack_u32(out, span->promote_at);
     }

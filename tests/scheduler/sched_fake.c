@@ -343,6 +343,9 @@ hash_pages(sched_fake_t *self, uint32_t slot_index, step_t *step)
     static const uint8_t key[PROTO_HASH_SIZE_BYTES];
     slot_t *slot = &self->slots[slot_index];
     uint32_t page = self->options.page_tokens;
+    if (self->options.withhold_hashes) {
+        return;
+    }
     while ((slot->hashed + 1) * page <= slot->computed && step->hashes < FAKE_SLOTS_MAX) {
         proto_page_hash(key, slot->hashed == 0 ? NULL : slot->chain, (proto_bytes_t){0},
                         slot->tokens + slot->hashed * page, page, slot->chain);

@@ -32,7 +32,8 @@ typedef struct {
     uint32_t overlap_depth_max;
     uint32_t page_tokens;
     uint32_t parent_count;
-    uint32_t width; /* of decode rows; 0 = 1 */
+    uint32_t width;       /* of decode rows; 0 = 1 */
+    bool withhold_hashes; /* results tell of no page */
     uint32_t group_count;
     uint32_t kinds[4];
     uint32_t granularities[4];

@@ -382,6 +382,38 @@ START_TEST(a_retracted_request_resumes_from_its_states)
 }
 END_TEST
 
+/* What is resumed is longer than the pages whose hashes are known, and longer than a step: each of
+ * its chunks needs a column for the state that it ends with. */
+START_TEST(a_retracted_request_resumes_without_hashes_of_its_answer)
+{
+    for (uint32_t granularity = 1; granularity <= PAGE; granularity *= 2) {
+        for (uint32_t overlap = 0; overlap <= 1; overlap++) {
+            set_defaults();
+            use_states(granularity);
+            executor.step_tokens_max = 11;
+            executor.overlap_depth_max = overlap;
+            options.overlap_depth_max = overlap;
+            executor.withhold_hashes = true;
+            executor.parent_count = 1 + 34;
+            start();
+            sched_fake_request_t *requests[4];
+            for (uint32_t i = 0; i < 4; i++) {
+                requests[i] = submit(9 + i, 44);
+            }
+            finish();
+            for (uint32_t i = 0; i < 4; i++) {
+                sched_world_expect(&world, requests[i], PROTO_FINISH_LENGTH, 44);
+            }
+            ck_assert_uint_gt(sched_world_figures(&world).retractions, 0);
+            ck_assert_uint_eq(sched_world_figures(&world).plans_refused, 0);
+            sched_world_fini(&world);
+        }
+    }
+    set_defaults();
+    start();
+}
+END_TEST
+
 /* Rows of ended requests are still in flight when their blocks go to others. */
 START_TEST(overlap_with_ended_requests_harms_nobody)
 {
@@ -525,6 +557,7 @@ main(void)
     TCase *back = add_case(suite, "back");
     tcase_add_test(back, states_behind_the_window_are_cached_or_free);
     tcase_add_test(back, a_retracted_request_resumes_from_its_states);
+    tcase_add_test(back, a_retracted_request_resumes_without_hashes_of_its_answer);
     tcase_add_test(back, overlap_with_ended_requests_harms_nobody);
     tcase_add_test(back, a_wide_row_has_every_column_that_it_may_end_in);
     tcase_add_test(back, a_wide_row_ends_with_the_longest_request);
