@@ -1,6 +1,7 @@
 /* The bytes of actor_executor_save.c as a core.  They may be hostile: no number is an index or a
  * size before it was compared with what it must fit, and what the core's check would find is
  * refused here. */
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -278,6 +279,9 @@ actor_executor_core_restore(proto_bytes_t state, proto_bytes_t secret,
     uint32_t version = proto_unpack_u32(&in);
     proto_status_t status = STATUS_ERR_VERSION;
     if (!in.failed && version != EXECUTOR_SAVE_VERSION) {
+        (void)snprintf(told->detail, sizeof told->detail,
+                       "the executor's state: its version is %" PRIu32 ", this build reads %d",
+                       version, EXECUTOR_SAVE_VERSION);
         goto err;
     }
     load_options(&in, &options);

@@ -4,6 +4,7 @@
  * outputs depend on.  The secret part has no structure of its own: the key of page hashes, then for
  * each choice that is kept its sampling bytes and tokens, whose sizes are in the state; so it can
  * be zeroed as it is. */
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -389,9 +390,14 @@ actor_gateway_core_restore(proto_bytes_t state, proto_bytes_t secret, actor_gate
     proto_unpack_t in = {.bytes = state};
     proto_unpack_t secrets = {.bytes = secret};
     uint32_t version = proto_unpack_u32(&in);
-    if (in.failed || version != SNAPSHOT_VERSION) {
-        return fail(error, in.failed ? STATUS_ERR_MALFORMED : STATUS_ERR_VERSION,
-                    "its version is not 2", in.at, state.size_bytes);
+    if (in.failed) {
+        return fail(error, STATUS_ERR_MALFORMED, "it has no version", in.at, state.size_bytes);
+    }
+    if (version != SNAPSHOT_VERSION) {
+        char what[80];
+        (void)snprintf(what, sizeof what, "its version is %" PRIu32 ", this build reads %d",
+                       version, SNAPSHOT_VERSION);
+        return fail(error, STATUS_ERR_VERSION, what, in.at, state.size_bytes);
     }
     actor_gateway_core_options_t options = {0};
     load_options(&in, &options);

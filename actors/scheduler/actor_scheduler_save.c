@@ -1,6 +1,7 @@
 /* The scheduler's state as bytes, and back: options, peers, the executor in charge, then the store
  * of waiting requests and the library's own part.  Tokens, sampling parameters and the key of page
  * hashes are secret; page hashes are not, since they decide. */
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -280,6 +281,9 @@ actor_scheduler_core_restore(proto_bytes_t state, proto_bytes_t secret,
     uint32_t version = proto_unpack_u32(&in);
     proto_status_t status = STATUS_ERR_VERSION;
     if (!in.failed && version != SAVE_VERSION) {
+        (void)snprintf(told->detail, sizeof told->detail,
+                       "the scheduler's state: its version is %" PRIu32 ", this build reads %d",
+                       version, SAVE_VERSION);
         goto err;
     }
     load_options(&in, &options);

@@ -327,6 +327,27 @@ try_bytes(const snapshot_t *bytes, unsigned seed)
     actor_gateway_core_destroy(&made);
 }
 
+START_TEST(another_version_is_refused_with_both_numbers)
+{
+    attach();
+    (void)submit(1, 0);
+    snapshot_t snapshot = take_snapshot(core);
+    uint32_t own;
+    memcpy(&own, snapshot.state.data, sizeof own);
+    const uint32_t others[] = {own - 1, own + 1};
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        memcpy(snapshot.state.data, &others[i], sizeof others[i]);
+        proto_error_t error = {{0}};
+        ck_assert_int_eq(restore(&snapshot, &twin, &error), STATUS_ERR_VERSION);
+        char wanted[64];
+        (void)snprintf(wanted, sizeof wanted, "its version is %u, this build reads %u", others[i],
+                       own);
+        ck_assert_msg(strstr(error.detail, wanted) != NULL, "%s", error.detail);
+    }
+    drop_snapshot(&snapshot);
+}
+END_TEST
+
 START_TEST(every_truncation_is_refused)
 {
     driver_t driver = {.state = 5};
@@ -401,6 +422,7 @@ main(void)
     tcase_set_timeout(tcase, 120);
     tcase_add_loop_test(tcase, a_restored_core_goes_on_exactly_as_the_original, 0, 4);
     tcase_add_test(tcase, zeros_in_place_of_the_secret_restore);
+    tcase_add_test(tcase, another_version_is_refused_with_both_numbers);
     tcase_add_test(tcase, every_truncation_is_refused);
     tcase_add_loop_test(tcase, flipped_bytes_never_crash, 0, 4);
     suite_add_tcase(suite, tcase);

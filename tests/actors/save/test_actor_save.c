@@ -195,6 +195,38 @@ START_TEST(every_truncation_is_refused)
 }
 END_TEST
 
+/* The layout before and the one after: no guess, and both numbers in the text. */
+START_TEST(another_version_is_refused_with_both_numbers)
+{
+    make_busy_node();
+    const node_actor_t *actor = actor_of(_i);
+    node_snapshot_t snapshot;
+    node_save(actor, actor->core, &snapshot);
+    uint32_t own;
+    memcpy(&own, snapshot.state, sizeof own);
+    const uint32_t others[] = {own - 1, own + 1};
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        memcpy(snapshot.state, &others[i], sizeof others[i]);
+        proto_bytes_t state = {snapshot.state, snapshot.state_size};
+        proto_bytes_t secret = {snapshot.secret, snapshot.secret_size};
+        proto_error_t error = {""};
+        actor_scheduler_core_t *scheduler = NULL;
+        actor_executor_core_t *executor = NULL;
+        proto_status_t status =
+            _i == PROTO_ROLE_SCHEDULER
+                ? actor_scheduler_core_restore(state, secret, &scheduler, &error)
+                : actor_executor_core_restore(state, secret, &executor, &error);
+        ck_assert_int_eq(status, STATUS_ERR_VERSION);
+        char wanted[64];
+        (void)snprintf(wanted, sizeof wanted, "its version is %u, this build reads %u", others[i],
+                       own);
+        ck_assert_msg(strstr(error.detail, wanted) != NULL, "%s", error.detail);
+    }
+    node_snapshot_free(&snapshot);
+    node_close(&node);
+}
+END_TEST
+
 /* Single bits, and values that are likely to hurt, a few at a time. */
 START_TEST(damage_is_refused_or_consistent)
 {
@@ -258,6 +290,8 @@ main(int argument_count, char **arguments)
     TCase *hostile = tcase_create("hostile");
     tcase_set_timeout(hostile, 600);
     tcase_add_loop_test(hostile, every_truncation_is_refused, PROTO_ROLE_SCHEDULER,
+                        PROTO_ROLE_EXECUTOR + 1);
+    tcase_add_loop_test(hostile, another_version_is_refused_with_both_numbers, PROTO_ROLE_SCHEDULER,
                         PROTO_ROLE_EXECUTOR + 1);
     tcase_add_loop_test(hostile, damage_is_refused_or_consistent, PROTO_ROLE_SCHEDULER,
                         PROTO_ROLE_EXECUTOR + 1);
