@@ -33,8 +33,9 @@ static const cli_command_t cut_command = {
     .usage = "log cut PATH... OUT [OPTIONS]",
     .text =
         "Copies what the options let through into a log of its own; without options, several logs\n"
-        "into one. OUT is a folder, or a name in *.alog for one actor. Definitions of channels,\n"
-        "settings and clocks come along.\n\n" CLI_LOG_EXIT_CODES,
+        "into one: what several of them hold is copied once. OUT is a folder, or a name in\n"
+        "*.alog for one actor. Definitions of channels, settings and clocks come "
+        "along.\n\n" CLI_LOG_EXIT_CODES,
     .examples = "  onepath log cut ./log ./minute --from 6369.0 --to 6429.0\n"
                 "  onepath log cut ./host1 ./host2 ./both",
     .options = cut_cli_options,

@@ -25,6 +25,8 @@ typedef struct {
     proto_log_header_t header; /* of its newest segment */
     uint64_t size_bytes;       /* of that segment */
     uint32_t segment;          /* its place in log_out.segments */
+    uint64_t last_sequence;
+    bool last_is_drop; /* it has the sequence of the record behind it */
 } stream_t;
 
 struct log_out {
@@ -202,6 +204,25 @@ find_stream(log_out_t *self, const proto_log_header_t *source, uint64_t first_se
     return status;
 }
 
+/* Two inputs may hold the same part of one log in a way that a set does not see. */
+static proto_status_t
+check_order(log_out_t *self, stream_t *stream, const proto_log_record_t *record)
+{
+    uint64_t last = stream->last_sequence;
+    if (record->sequence == 0) {
+        return STATUS_OK;
+    }
+    if (record->sequence < last || (record->sequence == last && !stream->last_is_drop)) {
+        return fail(self, STATUS_ERR_REFUSED,
+                    "record %" PRIu64 " of %s comes behind record %" PRIu64
+                    ": two inputs hold the same part of its log; merge one of them alone",
+                    record->sequence, stream->header.name, last);
+    }
+    stream->last_sequence = record->sequence;
+    stream->last_is_drop = record->kind == PROTO_LOG_DROP;
+    return STATUS_OK;
+}
+
 proto_status_t
 log_out_append(log_out_t *self, const proto_log_header_t *source, const proto_log_record_t *record)
 {
@@ -215,6 +236,10 @@ log_out_append(log_out_t *self, const proto_log_header_t *source, const proto_lo
         return status;
     }
     require(stream != NULL);
+    status = check_order(self, stream, record);
+    if (status != STATUS_OK) {
+        return status;
+    }
     if (!self->is_file && stream->size_bytes + size_bytes > SEGMENT_SIZE_MAX &&
         stream->size_bytes > PROTO_LOG_HEADER_SIZE_BYTES) {
         status = begin_segment(self, stream, source, record->sequence, false);

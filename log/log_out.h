@@ -21,7 +21,8 @@ typedef struct log_out log_out_t;
 MUST_CHECK proto_status_t log_out_open(const char *path, log_out_t **out_p, proto_error_t *error);
 
 /* Adds a record of the actor that `source` is the header of.  STATUS_ERR_INVALID if a single file
- * would have to hold two actors; STATUS_ERR_IO; STATUS_ERR_TOO_LARGE. */
+ * would have to hold two actors; STATUS_ERR_REFUSED if its sequence is not behind the last one's;
+ * STATUS_ERR_IO; STATUS_ERR_TOO_LARGE. */
 MUST_CHECK proto_status_t log_out_append(log_out_t *self, const proto_log_header_t *source,
                                          const proto_log_record_t *record);
 

@@ -236,7 +236,7 @@ fill(log_set_t *self, log_stream_t *stream)
             stream->item.offset = offset;
             stream->item.realtime_ns =
                 realtime_of(self, &segment->header, stream->item.record.time_ns);
-            stream->item.stream = (uint32_t)(stream - self->streams);
+            stream->item.stream = stream->lead;
             stream->has_record = true;
             return STATUS_OK;
         }
@@ -263,6 +263,64 @@ order_of(const log_set_t *self, const log_stream_t *stream)
     return self->boot_count > 1 ? stream->item.realtime_ns : stream->item.record.time_ns;
 }
 
+/* True if another lane has given the record already. */
+static bool
+is_copy(const log_set_t *self, const log_stream_t *stream)
+{
+    const log_stream_t *lead = &self->streams[stream->lead];
+    const proto_log_record_t *record = &stream->item.record;
+    if (!lead->has_lanes || record->sequence == 0 || record->sequence > lead->last_sequence) {
+        return false;
+    }
+    /* A DROP has the sequence of the record behind it. */
+    return record->sequence < lead->last_sequence || !lead->last_is_drop ||
+           record->kind == PROTO_LOG_DROP;
+}
+
+/* Reads on to a record that was not given yet, if there is one. */
+static proto_status_t
+fill_new(log_set_t *self, log_stream_t *stream)
+{
+    while (!stream->has_record) {
+        proto_status_t status = fill(self, stream);
+        if (status != STATUS_OK) {
+            return status;
+        }
+        stream->has_record = !is_copy(self, stream);
+    }
+    return STATUS_OK;
+}
+
+/* Lanes go by sequence: true if another one of the incarnation comes first. */
+static bool
+is_behind(const log_set_t *self, uint32_t index)
+{
+    const log_stream_t *stream = &self->streams[index];
+    if (!self->streams[stream->lead].has_lanes) {
+        return false;
+    }
+    for (uint32_t i = stream->lead; i < self->stream_count; i++) {
+        const log_stream_t *other = &self->streams[i];
+        uint64_t sequence = other->item.record.sequence;
+        if (i != index && other->lead == stream->lead && other->has_record &&
+            (sequence < stream->item.record.sequence ||
+             (sequence == stream->item.record.sequence && i < index))) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void
+note_given(log_set_t *self, const log_stream_t *stream)
+{
+    log_stream_t *lead = &self->streams[stream->lead];
+    if (stream->item.record.sequence != 0) {
+        lead->last_sequence = stream->item.record.sequence;
+        lead->last_is_drop = stream->item.record.kind == PROTO_LOG_DROP;
+    }
+}
+
 proto_status_t
 log_set_next(log_set_t *self, log_set_item_t *out)
 {
@@ -274,10 +332,14 @@ log_set_next(log_set_t *self, log_set_item_t *out)
     int32_t best = -1;
     for (uint32_t i = 0; i < self->stream_count; i++) {
         log_stream_t *stream = &self->streams[i];
-        if (!stream->has_record && fill(self, stream) == STATUS_ERR_NO_MEMORY) {
+        stream->has_record = stream->has_record && !is_copy(self, stream);
+        if (fill_new(self, stream) == STATUS_ERR_NO_MEMORY) {
             return STATUS_ERR_NO_MEMORY;
         }
-        if (stream->has_record &&
+    }
+    for (uint32_t i = 0; i < self->stream_count; i++) {
+        const log_stream_t *stream = &self->streams[i];
+        if (stream->has_record && !is_behind(self, i) &&
             (best < 0 || order_of(self, stream) < order_of(self, &self->streams[best]))) {
             best = (int32_t)i;
         }
@@ -286,6 +348,7 @@ log_set_next(log_set_t *self, log_set_item_t *out)
         return STATUS_END;
     }
     self->current = best;
+    note_given(self, &self->streams[best]);
     *out = self->streams[best].item;
     return STATUS_OK;
 }
@@ -300,6 +363,8 @@ log_set_rewind(log_set_t *self)
         stream->at = 0;
         stream->record_count = 0;
         stream->has_record = false;
+        stream->last_sequence = 0;
+        stream->last_is_drop = false;
     }
     return STATUS_OK;
 }

@@ -4,9 +4,10 @@
  * Owns the order and the account of damage; interprets no message.  Files are hostile.  Within one
  * stream (one incarnation of one actor) records always come in the order in which they were
  * written, whatever their times say; streams are merged by monotonic time, and those of different
- * boots by the clock pairs of their headers.  Holds one open reader (256 KiB and the largest
- * record) for each stream that is not at its end, and a header for each segment: memory does not
- * grow with the size of the log.  One thread. */
+ * boots by the clock pairs of their headers.  Segments of one incarnation with the same index are
+ * cuts of one log: they are merged by sequence, and what several of them hold comes once.  Holds
+ * one open reader (256 KiB and the largest record) for each stream that is not at its end, and a
+ * header for each segment: memory does not grow with the size of the log.  One thread. */
 #ifndef LOG_SET_H
 #define LOG_SET_H
 
@@ -32,7 +33,8 @@ typedef struct {
                          see log_set_refresh() */
 } log_set_options_t;
 
-/* One incarnation of one actor.  Lent; `header` is that of its first segment. */
+/* One incarnation of one actor, or one of several cuts of its log; items have the number of the
+ * first of these.  Lent; `header` is that of its first segment. */
 typedef struct {
     const proto_log_header_t *header;
     uint32_t segment_count;

@@ -72,12 +72,30 @@ is_wanted(const log_set_t *self, const proto_log_header_t *header)
             strcmp(self->actor, proto_role_name(header->role)) == 0);
 }
 
-static log_stream_t *
-find_stream(log_set_t *self, const proto_log_header_t *header)
+static bool
+has_index(const log_stream_t *stream, uint32_t index)
 {
+    for (uint32_t i = 0; i < stream->segment_count; i++) {
+        if (stream->segments[i]->header.segment_index == index) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The stream of the segment's incarnation that has none of its index, or NULL.  *lead_p: the first
+ * stream of the incarnation, or the number of streams. */
+static log_stream_t *
+find_stream(log_set_t *self, const proto_log_header_t *header, uint32_t *lead_p)
+{
+    *lead_p = self->stream_count;
     for (uint32_t i = 0; i < self->stream_count; i++) {
         const proto_log_header_t *other = &self->streams[i].segments[0]->header;
-        if (other->epoch == header->epoch && strcmp(other->name, header->name) == 0) {
+        if (other->epoch != header->epoch || strcmp(other->name, header->name) != 0) {
+            continue;
+        }
+        *lead_p = self->streams[i].lead;
+        if (!has_index(&self->streams[i], header->segment_index)) {
             return &self->streams[i];
         }
     }
@@ -106,7 +124,8 @@ note_boot(log_set_t *self, const proto_log_header_t *header)
 static proto_status_t
 add_to_stream(log_set_t *self, log_segment_t *segment, proto_error_t *error)
 {
-    log_stream_t *stream = find_stream(self, &segment->header);
+    uint32_t lead;
+    log_stream_t *stream = find_stream(self, &segment->header, &lead);
     if (stream == NULL) {
         if (self->stream_count == LOG_SET_STREAM_COUNT_MAX) {
             return log_set_refuse(error, STATUS_ERR_TOO_LARGE, segment->path,
@@ -114,6 +133,7 @@ add_to_stream(log_set_t *self, log_segment_t *segment, proto_error_t *error)
         }
         stream = &self->streams[self->stream_count];
         memset(stream, 0, sizeof *stream);
+        stream->lead = lead;
     }
     /* NOLINTNEXTLINE(bugprone-sizeof-expression): an array of pointers */
     if (!grow(&stream->segments, stream->segment_count, sizeof stream->segments[0])) {
@@ -134,6 +154,7 @@ add_to_stream(log_set_t *self, log_segment_t *segment, proto_error_t *error)
         stream->at++; /* what is read stays what is read */
     }
     if (stream->segment_count++ == 0) {
+        self->streams[lead].has_lanes = lead != self->stream_count;
         self->stream_count++;
     }
     return STATUS_OK;

@@ -25,6 +25,12 @@ typedef struct {
     bool is_sought;             /*   of its records behind the place that was sought */
     bool has_record;            /* `item` waits to be given */
     log_set_item_t item;
+    /* Cuts of one log have segments with the same index: each then is a stream of its own, a lane,
+     * and the first of them leads.  What follows is the leader's. */
+    uint32_t lead; /* index of the leader; its own if there are no others */
+    bool has_lanes;
+    uint64_t last_sequence; /* given last, by any of the lanes */
+    bool last_is_drop;
 } log_stream_t;
 
 /* Clock pair of one boot of one host: what makes times of several boots comparable. */

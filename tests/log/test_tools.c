@@ -125,6 +125,25 @@ START_TEST(a_slice_holds_one_request_and_all_of_it)
 }
 END_TEST
 
+/* Whatever the inputs were: no log is written whose sequences go back. */
+START_TEST(a_record_out_of_order_is_refused_with_the_numbers)
+{
+    log_out_t *out = NULL;
+    ck_assert_int_eq(log_out_open(target, &out, NULL), STATUS_OK);
+    proto_log_header_t header = {.name = "scheduler", .epoch = 5};
+    proto_log_record_t record = {.kind = PROTO_LOG_DROP, .sequence = 6};
+    ck_assert_int_eq(log_out_append(out, &header, &record), STATUS_OK);
+    record.kind = PROTO_LOG_NOTE; /* a DROP has the sequence of the record behind it */
+    ck_assert_int_eq(log_out_append(out, &header, &record), STATUS_OK);
+    ck_assert_int_eq(log_out_append(out, &header, &record), STATUS_ERR_REFUSED);
+    record.sequence = 4;
+    ck_assert_int_eq(log_out_append(out, &header, &record), STATUS_ERR_REFUSED);
+    ck_assert_ptr_nonnull(strstr(log_out_error(out), "record 4 of scheduler"));
+    ck_assert_ptr_nonnull(strstr(log_out_error(out), "behind record 6"));
+    log_out_close(&out);
+}
+END_TEST
+
 START_TEST(a_slice_of_nobody_is_refused)
 {
     (void)maker_log_write(&options);
@@ -602,6 +621,7 @@ main(void)
     tcase_add_checked_fixture(tests, set_up, tear_down);
     tcase_add_test(tests, a_slice_holds_one_request_and_all_of_it);
     tcase_add_test(tests, a_slice_of_nobody_is_refused);
+    tcase_add_test(tests, a_record_out_of_order_is_refused_with_the_numbers);
     tcase_add_test(tests, nothing_private_is_left_in_a_redacted_log);
     tcase_add_test(tests, what_cannot_be_judged_is_left_out);
     tcase_add_test(tests, the_list_has_no_private_numbers);

@@ -389,6 +389,26 @@ def cut_and_merge():
     check(shown(whole) == shown(folder), "a copy of all is not the same")
 
 
+def cuts_of_one_log_merge_without_doubles():
+    """Cuts carry the definitions along, wherever they were: every pair has records in common."""
+    Recorded.get()
+    segment = Recorded.segment("scheduler")
+    wanted = shown(segment)
+    last = wanted[-1]["seq"]
+    for number, (to, begin) in enumerate(((40, 61), (60, 40), (last, 1), (1, last))):
+        a, b = Recorded.path(f"early{number}.alog"), Recorded.path(f"late{number}.alog")
+        tool("cut", segment, a, "--to", str(to))
+        tool("cut", segment, b, "--from", str(begin))
+        frames = ("CHANNEL_DEF", "CLOCK", "ENV")
+        kept = [r for r in wanted if r["seq"] <= to or r["seq"] >= begin or r.get("record") in frames]
+        for order in ((a, b), (b, a)):
+            both = Recorded.path(f"both{number}{order[0] == a}.alog")
+            tool("merge", *order, both)
+            check(": whole" in tool("verify", both), f"{order} give no valid log")
+            check(shown(both) == kept, f"{order}: records are lost or there twice")
+            check([json.loads(line) for line in tool("show", *order, "--format", "json").splitlines()] == kept, f"{order} read as one show something else")
+
+
 def redacted_log_holds_nothing_private_and_replays():
     folder = Recorded.get()
     path = Recorded.path("redacted")
@@ -605,6 +625,7 @@ TESTS = [ls_and_show_count_the_same, show_filters_and_orders, show_follows_a_run
          stats_measure_every_request, perfetto_has_tracks_slices_flows_and_counters,
          chrome_is_json_with_the_same_slices, diff_finds_the_first_difference,
          slice_is_one_request_and_all_of_it, cut_and_merge,
+         cuts_of_one_log_merge_without_doubles,
          redacted_log_holds_nothing_private_and_replays, minimize_keeps_what_fails,
          export_writes_jsonl_and_mcap, damage_is_named_and_recovered,
          hostile_files_end_in_an_exit_code]
