@@ -183,6 +183,15 @@ check_graphs(const cli_node_t *node)
     return STATUS_OK;
 }
 
+/* "cuda:N", N below 1024: what the executor's device takes (run_device.c). */
+static bool
+is_cuda_ordinal(const char *text)
+{
+    const char *digits = text + 5;
+    return strncmp(text, "cuda:", 5) == 0 && digits[0] != '\0' &&
+           digits[strspn(digits, "0123456789")] == '\0' && strtoul(digits, NULL, 10) < 1024;
+}
+
 proto_status_t
 cli_node_check(const cli_node_t *node)
 {
@@ -190,7 +199,7 @@ cli_node_check(const cli_node_t *node)
         return STATUS_ERR_CONFIG;
     }
     if (strcmp(node->device, "auto") != 0 && strcmp(node->device, "cpu") != 0 &&
-        strcmp(node->device, "cuda") != 0 && strncmp(node->device, "cuda:", 5) != 0) {
+        strcmp(node->device, "cuda") != 0 && !is_cuda_ordinal(node->device)) {
         fprintf(stderr, "onepath: --device is '%s'; it takes auto, cpu, cuda or cuda:N\n",
                 node->device);
         return STATUS_ERR_CONFIG;

@@ -153,6 +153,9 @@ def the_environment_is_scoped():
     for command in ("serve", "demo"):
         done = onepath(command, "x", code=78, env={"ONEPATH_PORT": "99999"})
         check("ONEPATH_PORT" in done.stderr, done.stderr)
+    for device in ("cuda:", "cuda:x", "cuda:1x", "cuda:-1", "cuda:1024", "cuda:99999999999999999999", "gpu"):
+        done = onepath("serve", "x", "--device", device, code=78)
+        check(f"--device is '{device}'" in done.stderr, done.stderr)
     check("ONEPATH_RUN_DIR" in onepath("scheduler", "--help").stdout, "the folder is the node's")
 
 
