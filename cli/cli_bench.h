@@ -141,7 +141,8 @@ void cli_bench_books_fini(cli_bench_books_t *self);
 /* ---- a run ----------------------------------------------------------------------------------- */
 
 typedef struct {
-    char host[256];
+    char host[256];    /* as it is written: [::1] */
+    char address[256]; /* to connect to: ::1 */
     uint16_t port;
     char path[256]; /* before /v1, without a slash at its end */
 } cli_bench_url_t;
@@ -183,7 +184,8 @@ json_t *cli_bench_report_json(const cli_bench_plan_t *plan, cli_bench_books_t *b
 /* ---- a node of its own ----------------------------------------------------------------------- */
 
 /* Starts `onepath serve ARGUMENTS... --port 0` and waits until it is ready; its lines go on to
- * stderr.  STATUS_ERR_PEER_LOST if it ended, with its exit code in *exit_code. */
+ * stderr.  STATUS_ERR_PEER_LOST if it ended, with its exit code in *exit_code; STATUS_ERR_TOO_LARGE
+ * and 78 there if there are more arguments than 128; STATUS_ERR_IO: no pipe or no process. */
 MUST_CHECK proto_status_t cli_bench_node_start(char *const *arguments, cli_bench_url_t *url,
                                                int *exit_code);
 

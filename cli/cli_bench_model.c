@@ -37,6 +37,10 @@ cli_bench_url_parse(const char *text, cli_bench_url_t *out)
         strlen(host) < sizeof out->host && path_len < sizeof out->path && port != 0 &&
         evhttp_uri_get_query(uri) == NULL && evhttp_uri_get_userinfo(uri) == NULL) {
         (void)snprintf(out->host, sizeof out->host, "%s", host);
+        size_t host_len = strlen(host);
+        bool is_bracketed = host[0] == '[' && host[host_len - 1] == ']';
+        (void)snprintf(out->address, sizeof out->address, "%.*s",
+                       (int)(is_bracketed ? host_len - 2 : host_len), host + is_bracketed);
         (void)snprintf(out->path, sizeof out->path, "%.*s", (int)path_len,
                        path != NULL ? path : "");
         out->port = port < 0 ? 80 : (uint16_t)port;
@@ -53,7 +57,7 @@ cli_bench_probe(const cli_bench_url_t *url, char why[CLI_BENCH_WHY_SIZE_BYTES])
     (void)snprintf(port, sizeof port, "%u", (unsigned)url->port);
     const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
     struct addrinfo *found = NULL;
-    int code = getaddrinfo(url->host, port, &hints, &found);
+    int code = getaddrinfo(url->address, port, &hints, &found);
     if (code != 0) {
         (void)snprintf(why, CLI_BENCH_WHY_SIZE_BYTES, "%s", gai_strerror(code));
         return;
@@ -134,7 +138,7 @@ cli_bench_ask_model(const cli_bench_plan_t *plan, char *out, size_t capacity_byt
         return STATUS_ERR_NO_MEMORY;
     }
     struct evhttp_connection *connection =
-        evhttp_connection_base_new(question.base, NULL, plan->url.host, plan->url.port);
+        evhttp_connection_base_new(question.base, NULL, plan->url.address, plan->url.port);
     struct evhttp_request *request = evhttp_request_new(on_models, &question);
     if (connection != NULL && request != NULL) {
         char host[280];

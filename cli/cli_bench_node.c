@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "cli_bench.h"
+#include "cli_node.h"
 #include "proto_require.h"
 
 enum { ARGUMENTS_MAX = 128 };
@@ -42,7 +43,7 @@ become_node(char *const *arguments, int write_fd)
     static char name[] = "onepath", serve[] = "serve", port[] = "--port", zero[] = "0";
     char *argv[ARGUMENTS_MAX + 6] = {name, serve};
     size_t count = 2;
-    for (size_t i = 0; arguments[i] != NULL && i < ARGUMENTS_MAX; i++) {
+    for (size_t i = 0; arguments[i] != NULL; i++) {
         argv[count++] = arguments[i];
     }
     argv[count++] = port;
@@ -68,6 +69,16 @@ wait_for_end(void)
 proto_status_t
 cli_bench_node_start(char *const *arguments, cli_bench_url_t *url, int *exit_code)
 {
+    size_t count = 0;
+    while (arguments[count] != NULL) {
+        count++;
+    }
+    if (count > ARGUMENTS_MAX) {
+        fprintf(stderr, "onepath bench: %zu arguments after `--`; it takes %d at most\n", count,
+                ARGUMENTS_MAX);
+        *exit_code = CLI_EXIT_CONFIG;
+        return STATUS_ERR_TOO_LARGE;
+    }
     int fds[2];
     if (pipe(fds) != 0) {
         return STATUS_ERR_IO;
@@ -81,6 +92,10 @@ cli_bench_node_start(char *const *arguments, cli_bench_url_t *url, int *exit_cod
     node.lines = node.process > 0 ? fdopen(fds[0], "r") : NULL;
     if (node.lines == NULL) {
         (void)close(fds[0]);
+        if (node.process > 0) { /* nobody would read its lines, or end it */
+            (void)kill(node.process, SIGTERM);
+            (void)wait_for_end();
+        }
         return STATUS_ERR_IO;
     }
     char *line = NULL;

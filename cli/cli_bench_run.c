@@ -46,7 +46,8 @@ struct run {
     cli_bench_random_t random;
     slot_t *slots;
     uint32_t running_count;
-    uint64_t begin_ns, arrival_ns, last_settled_ns;
+    uint64_t begin_ns, arrival_ns;
+    uint64_t end_ns; /* of the last settled request, or the interrupt */
     char head_host[280], head_key[512];
     char path[300];
     bool stop;
@@ -74,7 +75,7 @@ settle(slot_t *slot)
     run_t *run = slot->run;
     slot->state = SLOT_SETTLED;
     run->running_count--;
-    run->last_settled_ns = now_ns();
+    run->end_ns = now_ns();
     (void)event_del(slot->timer);
     event_active(run->pump_timer, EV_TIMEOUT, 0);
 }
@@ -275,7 +276,7 @@ post(slot_t *slot, const char *body)
 {
     run_t *run = slot->run;
     slot->connection =
-        evhttp_connection_base_new(run->base, NULL, run->plan->url.host, run->plan->url.port);
+        evhttp_connection_base_new(run->base, NULL, run->plan->url.address, run->plan->url.port);
     struct evhttp_request *request = evhttp_request_new(on_end, slot);
     if (slot->connection == NULL || request == NULL) {
         if (request != NULL) {
@@ -414,6 +415,7 @@ on_interrupt(evutil_socket_t fd, short what, void *context)
     run->stop = true;
     run->books->interrupted = true;
     run->books->unfinished = run->running_count;
+    run->end_ns = now_ns(); /* what was still running took its time as well */
     (void)event_base_loopbreak(run->base);
 }
 
@@ -499,14 +501,14 @@ cli_bench_run(const cli_bench_plan_t *plan, cli_bench_prompts_t *prompts, cli_be
         if (plan->show_progress) {
             (void)evtimer_add(run.progress_timer, &half);
         }
-        run.begin_ns = run.last_settled_ns = now_ns();
+        run.begin_ns = run.end_ns = now_ns();
         run.arrival_ns = run.begin_ns;
         if (plan->rate > 0) {
             run.arrival_ns += cli_bench_random_gap_ns(&run.random, plan->rate);
         }
         event_active(run.pump_timer, EV_TIMEOUT, 0);
         (void)event_base_dispatch(run.base);
-        books->wall_ns = run.last_settled_ns - run.begin_ns;
+        books->wall_ns = run.end_ns - run.begin_ns;
         if (plan->show_progress) {
             fprintf(stderr, "\r\033[K");
         }

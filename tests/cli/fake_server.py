@@ -9,11 +9,14 @@ import threading
 import time
 
 PIECES = 5
+STALL_S = 2.0
 
 
 class FakeServer:
-    def __init__(self):
-        self.listener = socket.create_server(("127.0.0.1", 0), backlog=256)
+    def __init__(self, host="127.0.0.1"):
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self.listener = socket.create_server((host, 0), family=family, backlog=256)
+        self.host = f"[{host}]" if ":" in host else host
         self.port = self.listener.getsockname()[1]
         self.bodies = []
         self.heads = []
@@ -23,7 +26,7 @@ class FakeServer:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def url(self, mode):
-        return f"http://127.0.0.1:{self.port}/{mode}"
+        return f"http://{self.host}:{self.port}/{mode}"
 
     def close(self):
         self.listener.close()
@@ -173,9 +176,9 @@ class FakeServer:
         """Closes without a word."""
 
     def mode_stall(self, client, number, is_chat, body, fields):
-        """One request at a time; the first takes a second, the others nothing."""
+        """One request at a time; the first takes STALL_S, the others nothing."""
         with self.one_at_a_time:
-            time.sleep(1.0 if number == 0 else 0.0)
+            time.sleep(STALL_S if number == 0 else 0.0)
             self._stream(client, is_chat)
 
     def mode_dribble(self, client, number, is_chat, body, fields):

@@ -172,6 +172,11 @@ START_TEST(urls_are_taken_apart)
     ck_assert_int_eq(cli_bench_url_parse("http://a", &url), STATUS_OK);
     ck_assert_uint_eq(url.port, 80);
     ck_assert_str_eq(url.path, "");
+    ck_assert_str_eq(url.address, "a");
+    ck_assert_int_eq(cli_bench_url_parse("http://[::1]:8000/v1", &url), STATUS_OK);
+    ck_assert_str_eq(url.host, "[::1]");  /* as the head of a request has it */
+    ck_assert_str_eq(url.address, "::1"); /* as a resolver takes it */
+    ck_assert_uint_eq(url.port, 8000);
     static const char *const bad[] = {"",           "a:80",           "https://a",    "http://",
                                       "http://a:0", "http://a:99999", "http://a?x=1", "http://u@a"};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
