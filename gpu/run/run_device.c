@@ -88,6 +88,15 @@ parse_cuda(const char *name, uint32_t *ordinal)
     return end != NULL && *end == '\0' && value < 1024;
 }
 
+/* No kernel of that device rounds activations, so what was asked for would be ignored. */
+static proto_status_t
+refuse_int8(run_executor_t *self)
+{
+    return run_executor_fail(self, STATUS_ERR_CONFIG,
+                             "int8 activations: the CUDA device has no kernels for them (--device "
+                             "cpu has)");
+}
+
 proto_status_t
 run_executor_open_device(run_executor_t *self)
 {
@@ -95,12 +104,13 @@ run_executor_open_device(run_executor_t *self)
     uint32_t ordinal = 0;
     proto_status_t status = STATUS_ERR_UNSUPPORTED;
     if (name != NULL && parse_cuda(name, &ordinal)) {
-        status = open_cuda(self, ordinal, true);
+        status =
+            self->options.int8_activations ? refuse_int8(self) : open_cuda(self, ordinal, true);
     } else if (name == NULL || strcmp(name, "cpu") == 0) {
         status = open_host(self);
     } else if (strcmp(name, "auto") == 0) {
         if (open_cuda(self, 0, false) == STATUS_OK) {
-            status = STATUS_OK;
+            status = self->options.int8_activations ? refuse_int8(self) : STATUS_OK;
         } else {
             status = open_host(self);
         }

@@ -604,6 +604,11 @@ START_TEST(wrong_options_are_clear_errors)
     ck_assert_int_eq(run_executor_new(&bad, &executor), STATUS_ERR_CONFIG);
     ck_assert_ptr_nonnull(strstr(error, "abacus"));
     bad = options;
+    bad.device = "cuda";
+    bad.int8_activations = true; /* refused before there is a device, so on every machine */
+    ck_assert_int_eq(run_executor_new(&bad, &executor), STATUS_ERR_CONFIG);
+    ck_assert_ptr_nonnull(strstr(error, "int8 activations"));
+    bad = options;
     bad.kernel_path = "mmx";
     ck_assert_int_eq(run_executor_new(&bad, &executor), STATUS_ERR_CONFIG);
     ck_assert_ptr_nonnull(strstr(error, "mmx"));
