@@ -95,8 +95,8 @@ kern_state_verify_commit_rows_host(const void *args, kern_share_t *share)
         const int32_t *pages = a->pages + (size_t)a->layer_groups[l] * a->bs;
         for (uint32_t i = 0; i < a->bs; i++) {
             bool live = pages[i] > 0;
-            int32_t row = (int32_t)(i * (a->width + 1)) + a->accepted[i];
-            a->from_rows[(size_t)l * a->bs + i] = live ? row : -1;
+            live = live && a->seeds[i] >= 0;
+            a->from_rows[(size_t)l * a->bs + i] = live ? a->seeds[i] + a->accepted[i] : -1;
             a->to_rows[(size_t)l * a->bs + i] = live ? pages[i] : -1;
         }
     }

@@ -59,13 +59,14 @@ typedef struct {
 void kern_commit_state_pages_host(const void *args, kern_share_t *share);
 
 /* Maps those pages to layers: to_rows[l][i] = pages[layer_groups[l]][i], from_rows[l][i] = the row
- * i * (width + 1) + accepted[i] of the verify scratch; both -1 if the page is not positive. */
+ * seeds[i] + accepted[i] of the verify scratch; both -1 if the page is not positive, or if the seed
+ * is negative: what lies in that request's scratch then is an earlier request's. */
 typedef struct {
     const int32_t *pages;         /* [groups][bs] */
     const int32_t *accepted;      /* [bs] */
+    const int32_t *seeds;         /* [bs], of kern_state_blocks_args_t */
     const uint32_t *layer_groups; /* [layer_count] */
     uint32_t layer_count;
-    uint32_t width;
     uint32_t bs;
     int32_t *from_rows; /* [layer_count][bs] */
     int32_t *to_rows;   /* [layer_count][bs] */

@@ -185,11 +185,15 @@ verify_with_scratch(round_t *self, float *qkv)
 static void
 commit_scratch(round_t *self, const int32_t *pages, const int32_t *accepted)
 {
+    int32_t seeds[BATCH];
+    for (int32_t i = 0; i < BATCH; i++) {
+        seeds[i] = i * ((int32_t)self->width + 1);
+    }
     uint32_t layer_group = 0;
     int32_t from[BATCH];
     int32_t to[BATCH];
-    kern_state_verify_commit_rows_args_t rows = {pages,       accepted, &layer_group, 1,
-                                                 self->width, BATCH,    from,         to};
+    kern_state_verify_commit_rows_args_t rows = {pages, accepted, seeds, &layer_group,
+                                                 1,     BATCH,    from,  to};
     kern_team_run(self->team, kern_state_verify_commit_rows_host, &rows);
     kern_state_copy_field_t fields[2] = {
         {(const uint8_t *)self->state_scratch.floats, self->state_scratch.stride * sizeof(float),

@@ -485,14 +485,14 @@ replay_rows(const gdn_t *self, const int32_t *in_blocks, uint32_t bs)
 }
 
 static void
-copy_rows(const gdn_t *self, uint32_t bs)
+copy_rows(const gdn_t *self, const int32_t *seeds, uint32_t bs)
 {
     kern_state_verify_commit_rows_args_t rows = {
         .pages = self->pages,
         .accepted = self->accepted,
+        .seeds = seeds,
         .layer_groups = self->layer_groups,
         .layer_count = self->geometry.layer_count,
-        .width = self->base.options.width,
         .bs = bs,
         .from_rows = self->from_rows,
         .to_rows = self->to_rows,
@@ -530,7 +530,7 @@ backend_gdn_commit(backend_t *base, const int32_t *accept_lengths, uint32_t bs,
     require(pages.groups != NULL);
     ops_of(self)->commit_state_pages(stream_of(self), &pages);
     if (self->options.keeps_states) {
-        copy_rows(self, bs);
+        copy_rows(self, index->seeds + num_extends, bs);
     } else {
         replay_rows(self, index->in_blocks + num_extends, bs);
     }
