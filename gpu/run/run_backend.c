@@ -3,6 +3,10 @@
 #include "backend_gdn.h"
 #include "backend_hybrid.h"
 #include "router_cache_group.h"
+#include "run_buffers.h"
+
+_Static_assert((int)RUN_STEPS_IN_FLIGHT_MAX <= (int)BACKEND_GDN_STEPS_IN_FLIGHT_MAX,
+               "tables of all steps in flight fit the ring");
 
 bool
 run_backend_has_states(const file_config_t *config)

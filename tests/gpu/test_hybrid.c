@@ -7,10 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backend_gdn.h"
+#include "backend_gdn_private.h"
 #include "cache_pool.h"
 #include "device_host.h"
 #include "gpu_driver.h"
+#include "run_guard.h"
 #include "run_inspect.h"
 
 enum { VOCABULARY = 320, GRAIN = 64, LONG = 210, SLOTS = 9 };
@@ -443,6 +444,112 @@ START_TEST(a_batch_without_its_table_is_refused)
 }
 END_TEST
 
+/* The history of the first request is a hole, so nothing filled its scratch: the commit leaves its
+ * live output column alone.  The second one's state is committed. */
+START_TEST(a_hole_for_history_commits_nothing)
+{
+    pool_t pool;
+    pool_open(&pool, &good);
+    backend_t *backend = new_backend(3);
+    size_t verify_bytes = 0;
+    ck_assert_int_eq(backend_set_cache_pool(backend, &pool.pool), STATUS_OK);
+    ck_assert_int_eq(backend_init_cuda_graph_state(backend), STATUS_OK);
+    ck_assert_int_eq(backend_preallocate_verify_workspace(backend, &verify_bytes), STATUS_OK);
+    static const int32_t slots[2] = {1, 2};
+    static const int32_t seq_lens[2] = {GRAIN + 3, GRAIN + 3};
+    static const int32_t accepts[2] = {2, 2};
+    static const int32_t blocks[4] = {0, 2, 3, 4};
+    backend_tables_t tables = {.groups = {{blocks, 2, 2}}, .group_count = 1};
+    backend_refresh_t refresh = {
+        .bs = 2,
+        .actual_bs = 2,
+        .request_slots = slots,
+        .seq_lens = seq_lens,
+        .mode = BACKEND_MODE_DECODE,
+        .tables = &tables,
+    };
+    cache_field_view_t state;
+    ck_assert_int_eq(cache_pool_field(&pool.pool, 0, CACHE_FIELD_STATE, &state), STATUS_OK);
+    size_t state_bytes = V_HEADS * K_DIM * V_DIM * sizeof(float);
+    uint8_t kept[V_HEADS * K_DIM * V_DIM * sizeof(float)];
+    memset(kept, 0x5A, sizeof kept);
+    memcpy(state.pages + 2 * state.stride_bytes, kept, state_bytes);
+    memcpy(state.pages + 4 * state.stride_bytes, kept, state_bytes);
+    /* What an earlier request left. */
+    memset(((gdn_t *)backend)->verify_memory, 0x33, verify_bytes);
+    ck_assert_int_eq(backend_refresh_decode_metadata(backend, &refresh), STATUS_OK);
+    backend_commit_speculative_state_after_verify(backend, accepts, 2, 0);
+    ck_assert_int_eq(device_stream_synchronize(stream), STATUS_OK);
+    ck_assert_mem_eq(state.pages + 2 * state.stride_bytes, kept, state_bytes);
+    memset(kept, 0x33, sizeof kept);
+    ck_assert_mem_eq(state.pages + 4 * state.stride_bytes, kept, state_bytes);
+    backend_destroy(&backend);
+    pool_close(&pool);
+}
+END_TEST
+
+/* Whatever decode graphs record of the verify workspace is in the guard's snapshot. */
+START_TEST(a_moved_verify_workspace_is_named)
+{
+    static const int32_t numbers[4] = {1, 1, 1, 1};
+    static const int32_t blocks[4] = {1, 2, 3, 4};
+    for (int keeps = 0; keeps < 2; keeps++) {
+        pool_t pool;
+        pool_open(&pool, &good);
+        backend_t *backend = new_backend(3);
+        gdn_t *gdn = (gdn_t *)backend;
+        gdn->options.keeps_states = keeps == 1;
+        size_t verify_bytes = 0;
+        ck_assert_int_eq(backend_set_cache_pool(backend, &pool.pool), STATUS_OK);
+        ck_assert_int_eq(backend_init_cuda_graph_state(backend), STATUS_OK);
+        ck_assert_int_eq(backend_preallocate_verify_workspace(backend, &verify_bytes), STATUS_OK);
+        backend_tables_t tables = {.groups = {{blocks, 1, 1}}, .group_count = 1};
+        backend_refresh_t refresh = {
+            .bs = 2,
+            .actual_bs = 0,
+            .request_slots = numbers,
+            .seq_lens = numbers,
+            .mode = BACKEND_MODE_DECODE,
+            .tables = &tables,
+        };
+        ck_assert_int_eq(backend_refresh_decode_metadata(backend, &refresh), STATUS_OK);
+        ck_assert_int_eq(device_stream_synchronize(stream), STATUS_OK);
+        gdn_verify_layer_t *first = &gdn->verify_layers[0];
+        const struct {
+            const char *path;
+            void **address_p;
+        } moved[] = {
+            {"gdn.decode.began_lens", (void **)&gdn->decode_views_by_bs[2].index.began_lens},
+            {"gdn.verify", &gdn->verify_memory},
+            {keeps ? "gdn.verify.windows" : "gdn.verify.inputs",
+             (void **)(keeps ? &first->windows : &first->inputs)},
+            {keeps ? "gdn.verify.states" : "gdn.verify.mixed",
+             (void **)(keeps ? &first->states : &first->mixed)},
+            {keeps ? NULL : "gdn.verify.a", (void **)&first->a},
+            {keeps ? NULL : "gdn.verify.b", (void **)&first->b},
+        };
+        run_guard_t *guard = NULL;
+        ck_assert_int_eq(run_guard_new(backend, 2, &guard), STATUS_OK);
+        for (size_t i = 0; i < sizeof moved / sizeof *moved; i++) {
+            const char *path = NULL;
+            static float elsewhere[1];
+            void *before = *moved[i].address_p;
+            if (moved[i].path == NULL) {
+                continue;
+            }
+            *moved[i].address_p = elsewhere;
+            ck_assert_int_eq(run_guard_verify(guard, backend, &path), STATUS_ERR_INTERNAL);
+            ck_assert_str_eq(path, moved[i].path);
+            *moved[i].address_p = before;
+            ck_assert_int_eq(run_guard_verify(guard, backend, &path), STATUS_OK);
+        }
+        run_guard_destroy(&guard);
+        backend_destroy(&backend);
+        pool_close(&pool);
+    }
+}
+END_TEST
+
 int
 main(void)
 {
@@ -459,6 +566,8 @@ main(void)
     tcase_add_checked_fixture(backends, set_up, tear_down);
     tcase_add_test(backends, another_geometry_is_refused_and_another_size_is_not);
     tcase_add_test(backends, a_batch_without_its_table_is_refused);
+    tcase_add_test(backends, a_hole_for_history_commits_nothing);
+    tcase_add_test(backends, a_moved_verify_workspace_is_named);
     suite_add_tcase(suite, backends);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

@@ -14,6 +14,7 @@ drop_verify(gdn_t *self)
     device_release(self->base.options.device, DEVICE_MEMORY_DEVICE, &self->verify_memory);
     free(self->verify_layers);
     self->verify_layers = NULL;
+    self->verify_bytes = 0;
 }
 
 static void
@@ -378,6 +379,7 @@ gdn_preallocate(backend_t *base, size_t *size_bytes_p)
         (void)lay_out_verify(&self->options, memory, &self->verify_layers[i]);
         fill_copies(self, i);
     }
+    self->verify_bytes = size_bytes;
     *size_bytes_p += size_bytes;
     return STATUS_OK;
 }
@@ -404,6 +406,34 @@ gdn_write_locations(const backend_t *base, uint32_t layer, backend_mode_t mode)
     return NULL;
 }
 
+/* The arrays of the other layers lie behind those of the first, at one stride. */
+static void
+visit_verify(const gdn_t *self, uint32_t bs, backend_visit_fn visit, void *context)
+{
+    const backend_gdn_options_t *o = &self->options;
+    const gdn_verify_layer_t *first = &self->verify_layers[0];
+    size_t rows = (size_t)bs * o->backend.width;
+    size_t states = (size_t)bs * (o->backend.width + 1);
+    const struct {
+        const char *name;
+        const float *array;
+        size_t count;
+    } parts[] = {
+        {"gdn.verify.windows", first->windows, states * gdn_window_floats(o)},
+        {"gdn.verify.states", first->states, states * gdn_state_floats(o)},
+        {"gdn.verify.inputs", first->inputs, rows * gdn_channels(o)},
+        {"gdn.verify.mixed", first->mixed, rows * gdn_channels(o)},
+        {"gdn.verify.a", first->a, rows * o->v_heads},
+        {"gdn.verify.b", first->b, rows * o->v_heads},
+    };
+    visit(context, "gdn.verify", self->verify_memory, self->verify_bytes);
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        if (parts[i].array != NULL) {
+            visit(context, parts[i].name, parts[i].array, parts[i].count * sizeof(float));
+        }
+    }
+}
+
 static void
 gdn_visit(const backend_t *base, uint32_t bs, backend_visit_fn visit, void *context)
 {
@@ -415,7 +445,11 @@ gdn_visit(const backend_t *base, uint32_t bs, backend_visit_fn visit, void *cont
     size_t size_bytes = bs * sizeof(int32_t);
     visit(context, "gdn.decode.in_blocks", view->index.in_blocks, size_bytes);
     visit(context, "gdn.decode.out_blocks", view->index.out_blocks, size_bytes);
+    visit(context, "gdn.decode.began_lens", view->index.began_lens, size_bytes);
     visit(context, "gdn.decode.seeds", view->index.seeds, size_bytes);
+    if (self->verify_layers != NULL) {
+        visit_verify(self, bs, visit, context);
+    }
 }
 
 /* What a step leaves in the decode slot; the states themselves are pages of the cache. */

@@ -17,6 +17,9 @@
 
 #include "backend_base.h"
 
+/* Forwards with live requests that may be enqueued and not yet run. */
+enum { BACKEND_GDN_STEPS_IN_FLIGHT_MAX = 2 };
+
 typedef struct {
     backend_options_t backend;
     uint32_t k_heads;

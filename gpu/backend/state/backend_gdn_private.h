@@ -11,9 +11,15 @@
 #include "kern_gdn.h"
 #include "kern_state.h"
 
-/* Metadata builds that may be enqueued and not yet run: two steps in flight make one each; the rest
- * is room for warm-ups, which wait for nothing. */
-enum { GDN_TABLES_IN_FLIGHT_MAX = 64 };
+/* The ring of descriptors.  A step in flight, an idle one too, holds two at most: of its extends
+ * and of its decodes.  Builds for captures have no live request, so nothing reads theirs, and no
+ * step is in flight then.  What is over that sum is to spare. */
+enum {
+    GDN_TABLES_OF_STEP = 2,
+    GDN_TABLES_SPARE = 32,
+    GDN_TABLES_IN_FLIGHT_MAX =
+        BACKEND_GDN_STEPS_IN_FLIGHT_MAX * GDN_TABLES_OF_STEP + GDN_TABLES_SPARE,
+};
 
 /* What a pool must agree with, once it is known. */
 typedef struct {
@@ -94,6 +100,7 @@ typedef struct {
     kern_state_copy_field_t *seed_fields;   /* pinned, [2 * layers]: blocks to scratch */
     kern_state_copy_field_t *commit_fields; /* pinned, [2 * layers]: scratch to blocks */
     void *verify_memory;
+    size_t verify_bytes;
     gdn_verify_layer_t *verify_layers; /* [layers]; NULL = no workspace */
     const gdn_decode_view_t *forward_decode_metadata;
     const kern_state_group_t *decode_table;
