@@ -12,6 +12,7 @@ enum {
     HEAD_DIM_MAX = 1024,
     EXPERT_COUNT_MAX = 1024,
     EXPERT_USED_COUNT_MAX = 64,
+    SHARED_FFN_SIZE_MAX = 1 << 20,
     CONTEXT_LEN_MAX = 1 << 24,
     LINEAR_HEAD_COUNT_MAX = 256,
     LINEAR_HEAD_DIM_MAX = 256,
@@ -158,6 +159,11 @@ check_experts(const file_config_t *config, file_error_t error)
         /* Experts are read some rows at a time, and all of a layer are one matrix. */
         status = check_range("width of an expert", config->expert_ffn_size, HIDDEN_SIZE_MAX, error);
     }
+    if (status == STATUS_OK &&
+        (config->shared_ffn_size > 0 || config->arch == FILE_ARCH_DEEPSEEK_V3)) {
+        status = check_range("width of the shared experts", config->shared_ffn_size,
+                             SHARED_FFN_SIZE_MAX, error);
+    }
     if (status != STATUS_OK) {
         return status;
     }
@@ -176,7 +182,8 @@ file_config_linear_channels(const file_config_t *config)
            config->linear_value_head_count * config->linear_value_head_dim;
 }
 
-/* Of layers with a recurrent state. */
+/* Of layers with a recurrent state; in a family that may have them even if there is none, since
+ * sizes are computed from these numbers. */
 static proto_status_t
 check_linear(const file_config_t *config, file_error_t error)
 {
@@ -184,7 +191,7 @@ check_linear(const file_config_t *config, file_error_t error)
     for (uint32_t i = 0; i < config->layer_count; i++) {
         kinds[config->layer_kinds[i]]++;
     }
-    if (kinds[FILE_LAYER_LINEAR] == 0) {
+    if (config->arch != FILE_ARCH_QWEN35 && kinds[FILE_LAYER_LINEAR] == 0) {
         return STATUS_OK;
     }
     const struct {

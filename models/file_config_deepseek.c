@@ -8,7 +8,6 @@ enum {
     LATENT_DIM_MAX = 1024, /* with the rotated part */
     HEAD_DIM_MAX = 1024,
     Q_LATENT_DIM_MAX = 1 << 16,
-    SHARED_FFN_SIZE_MAX = 1 << 20,
     EXPERT_COUNT_MAX = 1024,
     IGNORED_LAYER_COUNT_MAX = 64,
 };
@@ -88,7 +87,6 @@ file_config_check_deepseek(const file_config_t *c, file_error_t error)
         {"n_group", c->expert_group_count, 1, c->expert_count},
         {"topk_group", c->expert_group_used_count, 1, c->expert_group_count},
         {"first_k_dense_replace", c->dense_layer_count, 0, c->layer_count},
-        {"width of the shared experts", c->shared_ffn_size, 1, SHARED_FFN_SIZE_MAX},
         {"num_nextn_predict_layers", c->ignored_layer_count, 0, IGNORED_LAYER_COUNT_MAX},
     };
     proto_status_t status = check_ranges(ranges, sizeof ranges / sizeof ranges[0], error);

@@ -11,13 +11,6 @@
 
 enum { NAME_SIZE_BYTES = 96 };
 
-enum { /* short, for the table */
-       VECTOR = FILE_FORM_VECTOR,
-       MATRIX = FILE_FORM_MATRIX,
-       STACK = FILE_FORM_STACK,
-       TAPS = FILE_FORM_TAPS,
-};
-
 typedef struct {
     const char *gguf;
     const char *folder;

@@ -19,6 +19,13 @@ model_linear_rows_lay_out(const model_t *self, uint8_t *memory, uint32_t rows)
 {
     const file_config_t *c = &self->config;
     model_linear_rows_t w = {0};
+    bool has_linear = false;
+    for (uint32_t i = 0; i < c->layer_count; i++) {
+        has_linear = has_linear || c->layer_kinds[i] == FILE_LAYER_LINEAR;
+    }
+    if (!has_linear) {
+        return w;
+    }
     size_t channels = file_config_linear_channels(c);
     size_t values = value_size(c);
     size_t normed_bytes =

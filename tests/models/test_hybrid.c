@@ -10,7 +10,7 @@
 
 enum { CONFIG_MAX = 4096 };
 
-static const char fixture[] = "tiny-qwen35";
+static const char *fixture = "tiny-qwen35";
 static char *folder;
 static char error[FILE_ERROR_SIZE_BYTES];
 
@@ -57,6 +57,22 @@ write_config(const char *from, const char *to)
     ck_assert_msg(at != NULL, "'%s' is not in the config", from);
     int written = snprintf(changed, sizeof changed, "%.*s%s%s", (int)(at - config.data),
                            config.data, to, at + strlen(from));
+    ck_assert_int_lt(written, CONFIG_MAX);
+    support_write(folder, "config.json", changed, (size_t)written);
+    free(config.data);
+}
+
+/* The text from the layers' kinds to the last size of recurrent layers is replaced. */
+static void
+write_layers(const char *to)
+{
+    char changed[CONFIG_MAX];
+    bytes_t config = read_fixture("config.json");
+    const char *first = strstr(config.data, "\"layer_types\"");
+    const char *end = strstr(config.data, "\"max_position_embeddings\"");
+    ck_assert(first != NULL && end != NULL && first < end);
+    int written = snprintf(changed, sizeof changed, "%.*s%s%s", (int)(first - config.data),
+                           config.data, to, end);
     ck_assert_int_lt(written, CONFIG_MAX);
     support_write(folder, "config.json", changed, (size_t)written);
     free(config.data);
@@ -297,6 +313,60 @@ START_TEST(a_hybrid_that_cannot_be_run_is_refused)
 }
 END_TEST
 
+/* Workspaces are summed from these numbers, whatever kinds of layers there are. */
+START_TEST(sizes_of_recurrent_layers_are_bounded_without_any)
+{
+    static const struct {
+        const char *to;
+        const char *wanted;
+    } cases[] = {
+        {"", "model.layers.0.self_attn"}, /* fine but for the tensors, which are not these */
+        {"\"linear_num_key_heads\": 0,", "linear key head count is 0"},
+        {"\"linear_num_key_heads\": 4294967295,", "linear key head count is 4294967295"},
+        {"\"linear_key_head_dim\": 2147483648,", "linear key head size is 2147483648"},
+        {"\"linear_num_value_heads\": 65536, \"linear_value_head_dim\": 65536,",
+         "linear value head count is 65536"},
+        {"\"linear_value_head_dim\": 4294967295,", "linear value head size is 4294967295"},
+        {"\"linear_conv_kernel_dim\": 4294967295,", "convolution width is 4294967295"},
+    };
+    bytes_t weights = read_fixture("model.safetensors");
+    support_write(folder, "model.safetensors", weights.data, weights.size_bytes);
+    free(weights.data);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char text[256];
+        file_model_t *model = NULL;
+        (void)snprintf(text, sizeof text, "\"full_attention_interval\": 1, %s", cases[i].to);
+        write_layers(text);
+        ck_assert_int_eq(file_model_open(folder, error, sizeof error, &model),
+                         STATUS_ERR_MALFORMED);
+        ck_assert_msg(strstr(error, cases[i].wanted) != NULL, "'%s' lacks '%s'", error,
+                      cases[i].wanted);
+    }
+}
+END_TEST
+
+START_TEST(the_shared_expert_is_bounded)
+{
+    static const char *const sizes[] = {"1048577", "4294967295"};
+    fixture = "tiny-qwen35-moe";
+    bytes_t weights = read_fixture("model.safetensors");
+    support_write(folder, "model.safetensors", weights.data, weights.size_bytes);
+    free(weights.data);
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        char to[128];
+        char wanted[128];
+        file_model_t *model = NULL;
+        (void)snprintf(to, sizeof to, "\"shared_expert_intermediate_size\": %s", sizes[i]);
+        (void)snprintf(wanted, sizeof wanted, "width of the shared experts is %s", sizes[i]);
+        write_config("\"shared_expert_intermediate_size\": 48", to);
+        ck_assert_int_eq(file_model_open(folder, error, sizeof error, &model),
+                         STATUS_ERR_MALFORMED);
+        ck_assert_msg(strstr(error, wanted) != NULL, "'%s' lacks '%s'", error, wanted);
+    }
+    fixture = "tiny-qwen35";
+}
+END_TEST
+
 int
 main(void)
 {
@@ -309,6 +379,8 @@ main(void)
     tcase_add_test(cases, a_tensor_that_nobody_knows_is_refused);
     tcase_add_test(cases, experts_beside_recurrent_layers_have_their_tensors);
     tcase_add_test(cases, a_hybrid_that_cannot_be_run_is_refused);
+    tcase_add_test(cases, sizes_of_recurrent_layers_are_bounded_without_any);
+    tcase_add_test(cases, the_shared_expert_is_bounded);
     suite_add_tcase(suite, cases);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
