@@ -40,8 +40,8 @@ typedef struct {
     model_t base; /* first */
     model_weights_t weights;
     model_ends_t ends;
-    layer_t *layers;    /* [layer_count] */
-    float *frequencies; /* device, [rope_dim / 2] */
+    layer_t *layers;          /* [layer_count] */
+    const float *frequencies; /* device, [rope_dim / 2] */
 } deepseek_t;
 
 /* ---- forward --------------------------------------------------------------------------------- */
@@ -310,27 +310,31 @@ load_key_value(model_weights_t *weights, const file_config_t *c, uint32_t index,
     size_t row_size_bytes = c->latent_dim * element_size_bytes;
     size_t key_size_bytes = c->nope_dim * row_size_bytes; /* of a head */
     size_t value_size_bytes = c->v_head_dim * row_size_bytes;
-    void *keys = NULL;
-    void *values = NULL;
-    status = model_weights_alloc(weights, c->head_count * key_size_bytes, &keys);
-    if (status == STATUS_OK) {
-        status = model_weights_alloc(weights, c->head_count * value_size_bytes, &values);
+    uint8_t *keys = malloc(c->head_count * (key_size_bytes + value_size_bytes));
+    if (keys == NULL) {
+        return STATUS_ERR_NO_MEMORY;
     }
-    if (status != STATUS_OK) {
-        return status;
-    }
+    uint8_t *values = keys + c->head_count * key_size_bytes;
     for (uint32_t head = 0; head < c->head_count; head++) {
         const uint8_t *from =
             (const uint8_t *)stored.data + head * (key_size_bytes + value_size_bytes);
         turn_over(from, c->nope_dim, c->latent_dim, element_size_bytes,
-                  (uint8_t *)keys + head * key_size_bytes);
-        memcpy((uint8_t *)values + head * value_size_bytes, from + key_size_bytes,
-               value_size_bytes);
+                  keys + head * key_size_bytes);
+        memcpy(values + head * value_size_bytes, from + key_size_bytes, value_size_bytes);
     }
-    model_weights_note(weights, &stored, c->head_count * (key_size_bytes + value_size_bytes), true);
-    out->key = (heads_t){keys, type, c->latent_dim, c->nope_dim};
-    out->value = (heads_t){values, type, c->v_head_dim, c->latent_dim};
-    return STATUS_OK;
+    out->key = (heads_t){NULL, type, c->latent_dim, c->nope_dim};
+    out->value = (heads_t){NULL, type, c->v_head_dim, c->latent_dim};
+    status = model_weights_copy(weights, keys, c->head_count * key_size_bytes, &out->key.data);
+    if (status == STATUS_OK) {
+        status =
+            model_weights_copy(weights, values, c->head_count * value_size_bytes, &out->value.data);
+    }
+    if (status == STATUS_OK) {
+        model_weights_note(weights, &stored, c->head_count * (key_size_bytes + value_size_bytes),
+                           true);
+    }
+    free(keys);
+    return status;
 }
 
 static proto_status_t
@@ -387,17 +391,10 @@ static proto_status_t
 load_all(deepseek_t *self)
 {
     const file_config_t *c = &self->base.config;
-    void *memory = NULL;
     proto_status_t status = model_ends_load(&self->weights, c, &self->ends);
     if (status == STATUS_OK) {
-        status =
-            model_weights_alloc(&self->weights, (c->rope_dim / 2 + 1) * sizeof(float), &memory);
+        status = model_rope_load(&self->weights, c, &self->frequencies);
     }
-    if (status != STATUS_OK) {
-        return status;
-    }
-    self->frequencies = memory;
-    model_rope_frequencies(c, NULL, self->frequencies);
     for (uint32_t i = 0; status == STATUS_OK && i < c->layer_count; i++) {
         layer_t *layer = &self->layers[i];
         status = load_attention(&self->weights, c, i, layer);

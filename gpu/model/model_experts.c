@@ -1,6 +1,7 @@
 /* Experts: loading and launching. */
 #include "model_experts.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "proto_require.h"
@@ -19,21 +20,49 @@ typedef struct {
 
 /* Stored [experts][inputs][columns]: outputs become rows. */
 static void
-turn_over(const stack_t *stack, size_t element_size_bytes, uint8_t *out)
+turn_over(const stack_t *stack, uint32_t expert, size_t element_size_bytes, uint8_t *out)
 {
     const uint8_t *data = stack->stored.data;
     size_t row_size_bytes = stack->stored.cols * element_size_bytes;
-    for (uint32_t expert = 0; expert < stack->expert_count; expert++) {
-        const uint8_t *from = data + (size_t)expert * stack->cols * row_size_bytes;
-        for (uint32_t n = 0; n < stack->rows; n++) {
-            size_t column = stack->first + (size_t)n * stack->step;
-            for (uint32_t k = 0; k < stack->cols; k++) {
-                memcpy(out, from + k * row_size_bytes + column * element_size_bytes,
-                       element_size_bytes);
-                out += element_size_bytes;
-            }
+    const uint8_t *from = data + (size_t)expert * stack->cols * row_size_bytes;
+    for (uint32_t n = 0; n < stack->rows; n++) {
+        size_t column = stack->first + (size_t)n * stack->step;
+        for (uint32_t k = 0; k < stack->cols; k++) {
+            memcpy(out, from + k * row_size_bytes + column * element_size_bytes,
+                   element_size_bytes);
+            out += element_size_bytes;
         }
     }
+}
+
+static void
+widen_mxfp4(const stack_t *stack, uint32_t expert, uint16_t *out)
+{
+    size_t stride = file_dtype_row_size_bytes(stack->stored.dtype, stack->stored.cols);
+    const uint8_t *from =
+        (const uint8_t *)stack->stored.data + (size_t)expert * stack->rows * stride;
+    for (uint32_t row = 0; row < stack->rows; row++) {
+        kern_mxfp4_row_to_bf16(from + row * stride, stack->cols, out + (size_t)row * stack->cols);
+    }
+}
+
+/* Changes one expert after the other on the host, and brings each to the device. */
+static proto_status_t
+upload_changed(model_weights_t *weights, const stack_t *stack, kern_type_t type, uint8_t *memory)
+{
+    size_t size_bytes = stack->rows * kern_type_row_size_bytes(type, stack->cols);
+    void *changed = malloc(size_bytes);
+    proto_status_t status = changed == NULL ? STATUS_ERR_NO_MEMORY : STATUS_OK;
+    for (uint32_t i = 0; status == STATUS_OK && i < stack->expert_count; i++) {
+        if (stack->stored.dtype == FILE_DTYPE_MXFP4) {
+            widen_mxfp4(stack, i, changed);
+        } else {
+            turn_over(stack, i, kern_type_block_size_bytes(type), changed);
+        }
+        status = device_upload(weights->device, memory + i * size_bytes, changed, size_bytes);
+    }
+    free(changed);
+    return status;
 }
 
 static kern_expert_weight_t
@@ -49,6 +78,25 @@ describe(const stack_t *stack, const void *data, kern_type_t type)
     };
 }
 
+/* Used in place, unless the device has memory of its own. */
+static proto_status_t
+take_stored(model_weights_t *weights, const stack_t *stack, kern_type_t type,
+            kern_expert_weight_t *out)
+{
+    const file_tensor_t *stored = &stack->stored;
+    const void *data = stored->data;
+    bool is_copied = device_memory_free_bytes(weights->device) > 0;
+    if (is_copied) {
+        proto_status_t status = model_weights_copy(weights, data, stored->size_bytes, &data);
+        if (status != STATUS_OK) {
+            return status;
+        }
+    }
+    *out = describe(stack, data, type);
+    model_weights_note(weights, stored, is_copied ? stored->size_bytes : 0, is_copied);
+    return STATUS_OK;
+}
+
 /* `step` 0: stored as the kernels want it. */
 static proto_status_t
 load_stack(model_weights_t *weights, file_role_t role, uint32_t layer, stack_t *stack,
@@ -62,9 +110,7 @@ load_stack(model_weights_t *weights, file_role_t role, uint32_t layer, stack_t *
     bool is_mxfp4 = stored->dtype == FILE_DTYPE_MXFP4;
     kern_type_t type = is_mxfp4 ? KERN_TYPE_BF16 : model_weights_type(stored->dtype);
     if (stack->step == 0 && !is_mxfp4) {
-        *out = describe(stack, stored->data, type);
-        model_weights_note(weights, stored, 0, false);
-        return STATUS_OK;
+        return take_stored(weights, stack, type, out);
     }
     if (is_mxfp4 && stack->step != 0) {
         return STATUS_ERR_UNSUPPORTED;
@@ -76,14 +122,9 @@ load_stack(model_weights_t *weights, file_role_t role, uint32_t layer, stack_t *
     if (status != STATUS_OK) {
         return status;
     }
-    if (is_mxfp4) {
-        size_t stride = file_dtype_row_size_bytes(stored->dtype, stored->cols);
-        for (size_t row = 0; row < rows; row++) {
-            kern_mxfp4_row_to_bf16((const uint8_t *)stored->data + row * stride, stack->cols,
-                                   (uint16_t *)memory + row * stack->cols);
-        }
-    } else {
-        turn_over(stack, kern_type_block_size_bytes(type), memory);
+    status = upload_changed(weights, stack, type, memory);
+    if (status != STATUS_OK) {
+        return status;
     }
     *out = describe(stack, memory, type);
     model_weights_note(weights, stored, rows * row_size_bytes, true);
@@ -103,13 +144,10 @@ load_biases(model_weights_t *weights, file_role_t role, uint32_t layer, uint32_t
     kern_type_t type = model_weights_type(stored.dtype);
     size_t stride = kern_type_row_size_bytes(type, stored.cols);
     uint32_t count = stored.cols / step;
-    void *memory = NULL;
-    status =
-        model_weights_alloc(weights, (size_t)stored.rows * stored.cols * sizeof(float), &memory);
-    if (status != STATUS_OK) {
-        return status;
+    float *values = malloc((size_t)stored.rows * stored.cols * sizeof *values);
+    if (values == NULL) {
+        return STATUS_ERR_NO_MEMORY;
     }
-    float *values = memory;
     for (uint32_t row = 0; row < stored.rows; row++) {
         /* The end of the memory is the scratch of the row: it lies behind what is kept of it. */
         float *whole = values + (size_t)row * count;
@@ -119,9 +157,15 @@ load_biases(model_weights_t *weights, file_role_t role, uint32_t layer, uint32_t
             whole[i] = whole[first + (size_t)i * step];
         }
     }
-    model_weights_note(weights, &stored, (size_t)stored.rows * stored.cols * sizeof(float), true);
-    *out = values;
-    return STATUS_OK;
+    const void *copy = NULL;
+    size_t size_bytes = (size_t)stored.rows * count * sizeof *values;
+    status = model_weights_copy(weights, values, size_bytes, &copy);
+    if (status == STATUS_OK) {
+        model_weights_note(weights, &stored, size_bytes, true);
+        *out = copy;
+    }
+    free(values);
+    return status;
 }
 
 /* Gate and up of a folder lie in one matrix, by turns. */
@@ -194,7 +238,10 @@ load_gathered(model_weights_t *weights, file_role_t role, uint32_t layer, stack_
             status = STATUS_ERR_UNSUPPORTED;
         }
         if (status == STATUS_OK) {
-            memcpy((uint8_t *)memory + i * size_bytes, stack->stored.data, size_bytes);
+            status = device_upload(weights->device, (uint8_t *)memory + i * size_bytes,
+                                   stack->stored.data, size_bytes);
+        }
+        if (status == STATUS_OK) {
             model_weights_note(weights, &stack->stored, size_bytes, true);
         }
     }

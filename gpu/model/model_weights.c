@@ -201,14 +201,25 @@ model_weights_vector(model_weights_t *self, file_role_t role, uint32_t layer, ui
 proto_status_t
 model_weights_floats(model_weights_t *self, const float *values, uint32_t count, const float **out)
 {
-    void *memory = NULL;
+    const void *copy = NULL;
     size_t size_bytes = count * sizeof *values;
-    proto_status_t status = model_weights_alloc(self, size_bytes, &memory);
-    if (status == STATUS_OK) {
-        status = device_upload(self->device, memory, values, size_bytes);
-    }
+    proto_status_t status = model_weights_copy(self, values, size_bytes, &copy);
     if (status == STATUS_OK) {
         self->weight_bytes += size_bytes;
+        *out = copy;
+    }
+    return status;
+}
+
+proto_status_t
+model_weights_copy(model_weights_t *self, const void *bytes, size_t size_bytes, const void **out)
+{
+    void *memory = NULL;
+    proto_status_t status = model_weights_alloc(self, size_bytes, &memory);
+    if (status == STATUS_OK) {
+        status = device_upload(self->device, memory, bytes, size_bytes);
+    }
+    if (status == STATUS_OK) {
         *out = memory;
     }
     return status;

@@ -48,6 +48,10 @@ MUST_CHECK proto_status_t model_weights_vector(model_weights_t *self, file_role_
 MUST_CHECK proto_status_t model_weights_floats(model_weights_t *self, const float *values,
                                                uint32_t count, const float **out);
 
+/* Bytes of the host's, copied to the device; not counted, see model_weights_note(). */
+MUST_CHECK proto_status_t model_weights_copy(model_weights_t *self, const void *bytes,
+                                             size_t size_bytes, const void **out);
+
 /* How the kernels call a stored type; not for FILE_DTYPE_MXFP4, which they do not compute with. */
 kern_type_t model_weights_type(file_dtype_t dtype);
 
@@ -56,7 +60,7 @@ kern_type_t model_weights_type(file_dtype_t dtype);
 void model_weights_note(model_weights_t *self, const file_tensor_t *tensor, size_t copy_size_bytes,
                         bool is_done);
 
-/* Zeroed device memory that lives as long as the weights. */
+/* Zeroed device memory that lives as long as the weights; device_upload() fills it. */
 MUST_CHECK proto_status_t model_weights_alloc(model_weights_t *self, size_t size_bytes,
                                               void **out_p);
 
