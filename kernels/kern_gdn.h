@@ -63,7 +63,8 @@ typedef struct {
     kern_gdn_t gdn;
     kern_gdn_cache_t cache;
     const int32_t *cu_rows;     /* [request_count + 1] */
-    const int32_t *prefix_lens; /* [request_count]; for the grid only */
+    const int32_t *prefix_lens; /* [request_count]; reserved: for a device whose form
+                                 * of this goes by chunks on the grid; the host reads it never */
     const int32_t *in_blocks;   /* [request_count] */
     const int32_t *out_blocks;  /* [request_count] */
     uint32_t request_count;

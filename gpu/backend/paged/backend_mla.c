@@ -126,6 +126,10 @@ static void
 mla_forward(backend_leaf_t *base, const backend_forward_t *forward)
 {
     mla_t *self = (mla_t *)base;
+    /* No narrowed stage has latent attention, and its output goes on through W_v of each head,
+     * which reads rows. */
+    require(forward->suffix_cu_lens == NULL);
+    require(forward->output_form == KERN_FORM_ROWS);
     if (forward->mode == BACKEND_MODE_DECODE) {
         const backend_decode_view_t *view = self->slots.forward_decode_metadata;
         require(view != NULL);
