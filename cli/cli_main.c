@@ -1,6 +1,7 @@
 /* The onepath program: one executable, one command each for people and for the actors. */
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "cli_commands.h"
@@ -10,6 +11,8 @@
 int
 main(int argc, char **argv)
 {
+    /* For this program and those it starts (device_cuda.h), while there is one thread. */
+    (void)setenv("CUDA_MODULE_LOADING", "EAGER", 0);
     if (argc < 2) {
         cli_commands_help(stderr);
         return CLI_EXIT_CONFIG;

@@ -8,9 +8,9 @@
  *   a padded number of rows; sums, the residual stream and rows (KERN_FORM_ROWS) are float32.  The
  *   cache is in half precision.
  * - Batch-invariant: tiles, splits and the order of every sum follow from the weight's shape or
- * from positions in the sequence, never from the number of rows.  So a row's bits do not depend on
- * the batch, the padding, or the chunking of a prompt.  Decode and extend are two kernels: their
- *   results agree to rounding, not to the bit.
+ *   from positions in the sequence, never from the number of rows.  So a row's bits do not depend
+ *   on the batch, the padding, or the chunking of a prompt.  Decode and extend are two kernels:
+ *   their results agree to rounding, not to the bit.
  * - With programmatic dependent launch (`pdl`) an operation may start before its predecessor ended:
  *   it loads weights, which nobody writes, and waits before it touches anything else.
  *

@@ -220,9 +220,10 @@ execute(actor_executor_device_t *self, const actor_executor_record_t *record)
         }
     }
     if (status < 0) {
-        char detail[128];
-        (void)snprintf(detail, sizeof detail, "%s: %s", proto_kind_name(record->kind),
-                       proto_status_text(status));
+        const char *fault = self->run != NULL ? run_executor_fault(self->run) : "";
+        char detail[512];
+        (void)snprintf(detail, sizeof detail, "%s: %s%s%s", proto_kind_name(record->kind),
+                       proto_status_text(status), fault[0] != '\0' ? ": " : "", fault);
         post_failed(self, status, detail);
     }
     return status;

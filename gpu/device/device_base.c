@@ -58,10 +58,12 @@ device_memory_used_bytes(const device_t *self)
     return self->vtable->memory_used_bytes == NULL ? 0 : self->vtable->memory_used_bytes(self);
 }
 
-uint64_t
-device_memory_free_bytes(const device_t *self)
+proto_status_t
+device_memory_free_bytes(device_t *self, uint64_t *out)
 {
-    return self->vtable->memory_free_bytes == NULL ? 0 : self->vtable->memory_free_bytes(self);
+    require(out != NULL);
+    return self->vtable->memory_free_bytes == NULL ? STATUS_ERR_UNSUPPORTED
+                                                   : self->vtable->memory_free_bytes(self, out);
 }
 
 proto_status_t

@@ -69,7 +69,7 @@ typedef struct {
     /* NULL: the device does not say. */
     uint64_t (*memory_used_bytes)(const device_t *self);
     /* NULL: its memory is the machine's. */
-    uint64_t (*memory_free_bytes)(const device_t *self);
+    proto_status_t (*memory_free_bytes)(device_t *self, uint64_t *out);
 } device_vtable_t;
 
 /* First member of every stream, event, pool and graph of every device. */
@@ -80,14 +80,17 @@ typedef struct {
 /* First member of every device's own struct. */
 struct device {
     const device_vtable_t *vtable;
-    const device_ops_t *ops; /* lent; the launch table */
-    const char *name;        /* "cpu" */
-    uint32_t worker_count;   /* threads of an operation, for workspace sizes */
-    bool has_all_ops;        /* else some launches fail the device: of experts, latent and
-                              * recurrent layers */
-    const char *summary;     /* what it is, for people; NULL = nothing to add */
-    const char *fault;       /* why it failed, for people; NULL = it has not, or does not say */
-    uint32_t stream_count;   /* alive; the device must outlive them */
+    const device_ops_t *ops;   /* lent; the launch table */
+    const char *name;          /* "cpu" */
+    uint32_t worker_count;     /* threads of an operation, for workspace sizes */
+    bool has_all_ops;          /* else some launches fail the device: of experts, latent and
+                                * recurrent layers */
+    bool has_decode_graph;     /* forwards of a model can be captured on it, whole ... */
+    bool has_prefill_graph;    /* ... and in segments with other rows between them */
+    const char *summary;       /* what it is, for people; NULL = nothing to add */
+    const char *_Atomic fault; /* why it failed, for people; NULL = it has not, or does not say; any
+                                * thread that an error came to sets it once */
+    uint32_t stream_count;     /* alive; the device must outlive them */
 };
 
 void device_destroy(device_t **self_p);
@@ -104,8 +107,9 @@ void device_release(device_t *self, device_memory_t kind, void **memory_p);
 /* Bytes that allocations of this device hold now, the memory of pools included; 0 if it does not
  * say. */
 uint64_t device_memory_used_bytes(const device_t *self);
-/* Bytes that new allocations may take; 0: its memory is the machine's, ask the system. */
-uint64_t device_memory_free_bytes(const device_t *self);
+/* Bytes that new allocations may take; 0 = it is full.  STATUS_ERR_UNSUPPORTED: its memory is the
+ * machine's, ask the system; STATUS_ERR_DEVICE. */
+MUST_CHECK proto_status_t device_memory_free_bytes(device_t *self, uint64_t *out);
 
 /* Brings bytes of the host into device memory that no launch uses yet.  Blocks; at start only.
  * STATUS_ERR_CAPTURE, STATUS_ERR_DEVICE. */

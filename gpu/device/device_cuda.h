@@ -18,9 +18,12 @@ typedef struct {
 } device_cuda_options_t;
 
 /* Loads the shared object and opens the GPU.  The device must be used by the calling thread.
- * STATUS_ERR_UNSUPPORTED: there is no shared object, no driver or no GPU that these kernels run on;
- * STATUS_ERR_CONFIG: no such ordinal; STATUS_ERR_VERSION: the shared object is of another build;
- * STATUS_ERR_DEVICE.  The caller owns *out_p. */
+ * A program sets CUDA_MODULE_LOADING=EAGER in its environment before it starts threads: kernels
+ * that are loaded when they are first launched wait for the device to be idle, which a host
+ * function in a stream may never let happen. STATUS_ERR_UNSUPPORTED: there is no shared object, no
+ * driver or no GPU that these kernels run on; STATUS_ERR_CONFIG: no such ordinal;
+ * STATUS_ERR_VERSION: the shared object is of another build; STATUS_ERR_DEVICE.  The caller owns
+ * *out_p. */
 MUST_CHECK proto_status_t device_cuda_new(const device_cuda_options_t *options, device_t **out_p);
 
 /* ---- between the program and its shared object ----------------------------------------------- */

@@ -285,6 +285,8 @@ device_host_new(const device_host_options_t *options, device_t **out_p)
     self->base.ops = &device_host_ops;
     self->base.name = "cpu";
     self->base.has_all_ops = true;
+    self->base.has_decode_graph = true;
+    self->base.has_prefill_graph = true;
     self->base.worker_count = options->thread_count;
     self->options = *options;
     if (options->queue_len_max == 0) {

@@ -34,7 +34,7 @@ typedef struct model_context model_context_t;
  * - Its args are a plain struct, copied at capture and used again in every replay: all buffers of
  *   the workspace that it reads or writes are addresses in it.  Of the context it may use stream,
  *   backend, mode, rows, input_ids, positions, logit_rows, gather_rows, view and progress, which
- * are the live ones; never workspace.
+ *   are the live ones; never workspace.
  * - It touches rows [0, context->rows) only.  Rows of `output` past them are zeroed by the replay,
  *   so that what follows in the bucket computes on numbers.  Where a form needs the rows of the
  * whole output, they are context->rows as it was recorded: an arg.

@@ -8,6 +8,7 @@
 
 #include "proto_require.h"
 #include "run_executor_private.h"
+#include "run_text.h"
 
 enum {
     WARM_TOKENS = 32,      /* of the dummy extend */
@@ -163,7 +164,10 @@ time_decode(run_executor_t *self, const columns_t *columns, uint32_t bs, uint64_
     return status;
 }
 
-/* The verdict of each interval; those for which there is no time left follow the one below. */
+enum { LINE_SIZE_BYTES = 512 };
+
+/* The verdict of each interval; those for which there is no time left follow the one below.  All of
+ * it is one line of the summary, which has other lines to hold. */
 static proto_status_t
 measure(run_executor_t *self, columns_t *columns, const uint32_t *ladder, uint32_t len,
         bool *is_dense)
@@ -171,6 +175,7 @@ measure(run_executor_t *self, columns_t *columns, const uint32_t *ladder, uint32
     uint64_t begin_ns = now_ns();
     uint64_t extend_ns = 0;
     bool verdict = false;
+    char line[LINE_SIZE_BYTES] = "";
     proto_status_t status = time_extend(self, columns, &extend_ns);
     for (uint32_t i = 1; status == STATUS_OK && i < len; i++) {
         is_dense[i] = verdict;
@@ -185,12 +190,12 @@ measure(run_executor_t *self, columns_t *columns, const uint32_t *ladder, uint32
         }
         verdict = top_ns > edge_ns / 100 * PADDING_PERCENT;
         is_dense[i] = verdict;
-        run_executor_add_summary(self,
-                                 "autotune: %" PRIu32 " requests %.2f ms, %" PRIu32
-                                 " %.2f ms: %s\n",
-                                 ladder[i - 1] + 1, (double)edge_ns / 1e6, ladder[i],
-                                 (double)top_ns / 1e6,
-                                 verdict ? "a graph for each size" : "padding pays");
+        run_text_add(line, sizeof line, " %" PRIu32 "..%" PRIu32 " %.2f..%.2f%s", ladder[i - 1] + 1,
+                     ladder[i], (double)edge_ns / 1e6, (double)top_ns / 1e6, verdict ? "*" : "");
+    }
+    if (line[0] != '\0') {
+        run_executor_add_summary(self, "autotune: requests and ms of each interval%s%s\n",
+                                 " (* = a graph for each size, else padding pays):", line);
     }
     return status;
 }

@@ -32,7 +32,7 @@ uint32_t run_dummy_batch_length(const run_dummy_batch_t *self, uint32_t request)
 uint32_t run_autotune_refine(const uint32_t *ladder, uint32_t len, const bool *is_dense,
                              uint32_t *out, uint32_t capacity);
 
-/* Measures, gives the runner its ladder and adds a line to the summary; does nothing unless
+/* Measures, gives the runner its ladder and adds two lines to the summary; does nothing unless
  * options.autotune is set and the ladder is the default one.  Leaves no trace in slots or cache. */
 MUST_CHECK proto_status_t run_autotune(struct run_executor *self);
 

@@ -13,6 +13,7 @@
 #include "run_executor_private.h"
 #include "run_graph_settings.h"
 #include "run_inspect.h"
+#include "run_text.h"
 
 enum {
     SLOT_COUNT_DEFAULT = 32,
@@ -35,10 +36,9 @@ run_executor_fail(run_executor_t *self, proto_status_t status, const char *forma
 void
 run_executor_add_summary(run_executor_t *self, const char *format, ...)
 {
-    size_t used = strlen(self->summary);
     va_list args;
     va_start(args, format);
-    (void)vsnprintf(self->summary + used, sizeof self->summary - used, format, args);
+    run_text_vadd(self->summary, sizeof self->summary, format, args);
     va_end(args);
 }
 
@@ -320,20 +320,13 @@ make_runner(run_executor_t *self)
     const backend_t *const trees[] = {self->backend};
     char culprits[RUN_CULPRITS_SIZE_BYTES];
     backend_support_t support =
-        run_graph_settings_support(trees, sizeof trees / sizeof *trees, culprits);
+        run_graph_settings_support(self->device, trees, sizeof trees / sizeof *trees, culprits);
     run_executor_add_summary(self, "%s", culprits);
     run_graph_settings_t graphs;
     run_graph_settings_resolve(o, support, &graphs);
     options.capture_sizes = graphs.capture_sizes;
     options.capture_size_count = graphs.capture_size_count;
     options.prefill_tokens_max = graphs.prefill_tokens_max;
-    if (self->is_cuda && options.prefill_tokens_max > 0) {
-        /* There an operand is laid out for the rows of its forward: a segment's and a break's
-         * differ.
-         */
-        options.prefill_tokens_max = 0;
-        run_executor_add_summary(self, "prefill graph: none on this device yet\n");
-    }
     run_workspace_init(&self->workspace, self->device);
     proto_status_t status = run_forward_step_new(&options, &self->runner);
     if (status == STATUS_OK) {
@@ -350,6 +343,9 @@ make_runner(run_executor_t *self)
                                  " tokens cannot be captured: %s; a backend that "
                                  "never can must declare it",
                                  bucket, proto_status_text(status));
+    }
+    if (status != STATUS_OK && self->workspace.fault[0] != '\0') {
+        return run_executor_fail(self, status, "%s", self->workspace.fault);
     }
     if (status != STATUS_OK) {
         return run_executor_fail(self, status, "the decode graphs cannot be captured: %s",
@@ -407,6 +403,7 @@ build(run_executor_t *self)
         {run_executor_open_device, NULL},
         {load_model, NULL},
         {fill_options, NULL},
+        {run_executor_check_options, NULL},
         {run_executor_open_cache, "page map"},
         {make_backend, "decode metadata"},
         {make_sampling, "sampling"},
@@ -453,6 +450,7 @@ run_executor_new(const run_executor_options_t *options, run_executor_t **out_p)
         run_executor_destroy(&self);
         return status;
     }
+    self->options.error = NULL; /* lent for the call */
     *out_p = self;
     return STATUS_OK;
 }

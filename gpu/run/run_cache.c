@@ -65,12 +65,42 @@ probe_parent_count(const run_executor_t *self)
     return parents;
 }
 
+typedef struct {
+    uint64_t available_bytes; /* to new allocations, now */
+    uint64_t total_bytes;     /* whoever uses it now */
+} memory_t;
+
+/* Of the device, or of the machine if that is the device's. */
+static proto_status_t
+read_memory(run_executor_t *self, memory_t *out)
+{
+    uint64_t free_bytes = 0;
+    proto_status_t status = device_memory_free_bytes(self->device, &free_bytes);
+    if (status == STATUS_ERR_UNSUPPORTED) {
+        *out = (memory_t){run_memory_available_bytes(), run_memory_total_bytes()};
+        return STATUS_OK;
+    }
+    if (status != STATUS_OK) {
+        const char *fault = self->device->fault;
+        return run_executor_fail(self, status,
+                                 "the device does not say how much memory is free: %s",
+                                 fault != NULL ? fault : proto_status_text(status));
+    }
+    *out = (memory_t){free_bytes, free_bytes + device_memory_used_bytes(self->device)};
+    return STATUS_OK;
+}
+
 static proto_status_t
 check_asked_size(run_executor_t *self, run_memory_answer_t *answer)
 {
     run_memory_request_t request = request_of(self);
     /* What is free now may grow, as a page cache gives way; what there is does not. */
-    uint64_t total_bytes = run_executor_total_bytes(self);
+    memory_t memory;
+    proto_status_t status = read_memory(self, &memory);
+    if (status != STATUS_OK) {
+        return status;
+    }
+    uint64_t total_bytes = memory.total_bytes;
     if (request.cache_size_bytes > total_bytes) {
         return run_executor_fail(self, STATUS_ERR_CONFIG,
                                  "no room for a cache of %.1f MiB as asked: this machine has %.1f "
@@ -89,14 +119,6 @@ check_asked_size(run_executor_t *self, run_memory_answer_t *answer)
     return STATUS_OK;
 }
 
-uint64_t
-run_executor_total_bytes(const run_executor_t *self)
-{
-    uint64_t free_bytes = device_memory_free_bytes(self->device);
-    return free_bytes != 0 ? free_bytes + device_memory_used_bytes(self->device)
-                           : run_memory_total_bytes();
-}
-
 proto_status_t
 run_executor_open_cache(run_executor_t *self)
 {
@@ -105,8 +127,12 @@ run_executor_open_cache(run_executor_t *self)
         return run_executor_fail(self, status, "the cache cannot be laid out");
     }
     run_ledger_begin(&self->ledger, device_memory_used_bytes(self->device));
-    uint64_t free_bytes = device_memory_free_bytes(self->device);
-    self->available_bytes = free_bytes != 0 ? free_bytes : run_memory_available_bytes();
+    memory_t memory;
+    status = read_memory(self, &memory);
+    if (status != STATUS_OK) {
+        return status;
+    }
+    self->available_bytes = memory.available_bytes;
     self->is_probing = self->options.cache_size_bytes == 0;
     uint32_t parents = probe_parent_count(self);
     if (!self->is_probing) {
@@ -165,7 +191,12 @@ run_executor_publish_cache(run_executor_t *self)
 static proto_status_t
 settle_asked(run_executor_t *self)
 {
-    uint64_t total_bytes = run_executor_total_bytes(self);
+    memory_t memory;
+    proto_status_t status = read_memory(self, &memory);
+    if (status != STATUS_OK) {
+        return status;
+    }
+    uint64_t total_bytes = memory.total_bytes;
     uint64_t weight_bytes = self->ledger.begin_bytes;
     uint64_t sum = run_ledger_sum(&self->ledger);
     uint64_t cache_bytes = run_ledger_term(&self->ledger, term_cache);
@@ -181,7 +212,7 @@ settle_asked(run_executor_t *self)
     }
     run_memory_request_t request = request_of(self);
     run_memory_answer_t answer;
-    proto_status_t status = run_memory_solve(self->plan, &request, &answer);
+    status = run_memory_solve(self->plan, &request, &answer);
     require(status == STATUS_OK);
     request.fixed_bytes = sum - cache_bytes;
     char line[512];
@@ -217,7 +248,8 @@ settle_probe(run_executor_t *self)
     status = run_executor_rebind(self, answer.parent_count);
     if (status != STATUS_OK) {
         return run_executor_fail(self, status, "cannot bind the cache of %" PRIu32 " blocks: %s",
-                                 answer.parent_count, proto_status_text(status));
+                                 answer.parent_count,
+                                 self->fault[0] != '\0' ? self->fault : proto_status_text(status));
     }
     char line[512];
     run_memory_describe(&request, &answer, line, sizeof line);

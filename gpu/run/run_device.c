@@ -1,4 +1,4 @@
-/* Which device an executor runs on, and whether the model can run there. */
+/* Which device an executor runs on, and whether model and options can run there. */
 #include <inttypes.h>
 #include <sched.h>
 #include <stdio.h>
@@ -8,6 +8,8 @@
 #include "device_cuda.h"
 #include "device_host.h"
 #include "run_executor_private.h"
+
+enum { CUDA_ROWS_MAX = 65535 }; /* of a forward: embedding, rotation and attention of kern_cuda.h */
 
 static uint32_t
 processor_count(void)
@@ -181,13 +183,42 @@ run_executor_check_model(run_executor_t *self)
                                  self->options.model_path, c->hidden_size, c->vocab_size);
     }
     uint64_t wanted = weight_bytes_wanted(self);
-    uint64_t available = device_memory_free_bytes(self->device);
+    uint64_t available = 0;
+    proto_status_t status = device_memory_free_bytes(self->device, &available);
+    if (status != STATUS_OK) {
+        return run_executor_fail(self, status, "%s does not say how much memory is free: %s",
+                                 self->device->summary, proto_status_text(status));
+    }
     if (wanted > available) {
         return run_executor_fail(self, STATUS_ERR_CONFIG,
                                  "%s does not fit %s: its weights take %.1f MiB in bfloat16, and "
                                  "%.1f MiB are free; the cache and the workspaces come on top",
                                  self->options.model_path, self->device->summary,
                                  (double)wanted / 1048576.0, (double)available / 1048576.0);
+    }
+    return STATUS_OK;
+}
+
+proto_status_t
+run_executor_check_options(run_executor_t *self)
+{
+    const run_executor_options_t *o = &self->options;
+    if (!self->is_cuda) {
+        return STATUS_OK;
+    }
+    if (o->verify_by_rejection && o->width > 1) {
+        return run_executor_fail(self, STATUS_ERR_CONFIG,
+                                 "verification by rejection at a decode width of %" PRIu32
+                                 "; the CUDA device verifies by the chain (--device cpu has both)",
+                                 o->width);
+    }
+    if (o->step_tokens_max > CUDA_ROWS_MAX) {
+        return run_executor_fail(self, STATUS_ERR_CONFIG,
+                                 "%" PRIu32
+                                 " tokens in a step; the CUDA device takes at most %d (%" PRIu32
+                                 " slots of width %" PRIu32 " need %" PRIu32 ")",
+                                 o->step_tokens_max, (int)CUDA_ROWS_MAX, o->slot_count, o->width,
+                                 o->slot_count * o->width);
     }
     return STATUS_OK;
 }

@@ -240,9 +240,9 @@ static proto_status_t
 note_failure(run_executor_t *self, proto_status_t status)
 {
     if (status == STATUS_ERR_INTERNAL) {
-        (void)snprintf(self->fault, sizeof self->fault,
-                       "a captured graph's metadata moved: %s is not where the capture saw it",
-                       run_forward_step_fault(self->runner));
+        const char *fault = run_forward_step_fault(self->runner);
+        (void)snprintf(self->fault, sizeof self->fault, "%s",
+                       fault[0] != '\0' ? fault : proto_status_text(status));
     } else {
         const char *fault = self->device->fault;
         (void)snprintf(self->fault, sizeof self->fault, "the device failed: %s",

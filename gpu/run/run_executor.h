@@ -110,7 +110,8 @@ MUST_CHECK proto_status_t run_executor_take_check(run_executor_t *self, proto_st
 /* What was sized and how, one line for each subject, for the start log. */
 const char *run_executor_summary(const run_executor_t *self);
 
-/* Why a launch failed with STATUS_ERR_INTERNAL or STATUS_ERR_DEVICE; "" if none did. */
+/* Why a launch failed with STATUS_ERR_INTERNAL or STATUS_ERR_DEVICE, or a rebind with the former;
+ * "" if none did. */
 const char *run_executor_fault(const run_executor_t *self);
 
 /* Layer in work, for heartbeats; any thread. */

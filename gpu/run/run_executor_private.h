@@ -87,6 +87,8 @@ MUST_CHECK proto_status_t run_executor_open_device(run_executor_t *self);
 /* STATUS_ERR_CONFIG with the error filled: the opened checkpoint cannot run on the device, or does
  * not fit it. */
 MUST_CHECK proto_status_t run_executor_check_model(run_executor_t *self);
+/* The same of the options, once defaults are filled in. */
+MUST_CHECK proto_status_t run_executor_check_options(run_executor_t *self);
 
 /* A tree bound to the executor's cache, with its decode buffers.  The caller owns *out_p. */
 MUST_CHECK proto_status_t run_executor_make_backend(run_executor_t *self, backend_t **out_p);
@@ -101,8 +103,6 @@ void run_executor_add_summary(run_executor_t *self, const char *format, ...)
 
 /* What the device allocated since the last note is this term of the memory sum. */
 void run_executor_note_memory(run_executor_t *self, const char *name);
-/* Memory of the device, whoever uses it now. */
-uint64_t run_executor_total_bytes(const run_executor_t *self);
 /* A plan that is not bound yet.  The caller owns *out_p. */
 MUST_CHECK proto_status_t run_executor_new_plan(const run_executor_t *self, cache_plan_t **out_p);
 /* Plan and arena: the size that was asked for, or a probe's. */

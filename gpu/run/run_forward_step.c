@@ -1,9 +1,12 @@
 /* The ForwardStepRunner.
  *
  * A decode body - forward, sampling, commit - is written once.  What stays graph-only: padding to
- * the ladder, the lookup of the graph, the pointer guard. */
+ * the ladder, the lookup of the graph, the pointer guard.
+ *
+ * Long because the steps that replayed and eager forwards share stand in one place. */
 #include "run_forward_step.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,6 +15,8 @@
 #include "run_narrow.h"
 #include "run_stage.h"
 #include "run_verify.h"
+
+enum { FAULT_SIZE_BYTES = 240 };
 
 typedef struct {
     run_graph_key_t key;
@@ -32,8 +37,7 @@ struct run_forward_step {
     uint32_t failed_bucket;
     uint32_t ladder[RUN_LADDER_LEN_MAX]; /* sizes to capture, ascending */
     uint32_t ladder_len;
-    const char *fault;
-    char leaked[BACKEND_PATH_SIZE_BYTES];
+    char fault[FAULT_SIZE_BYTES]; /* a sentence; "" = none */
 };
 
 /* Rows of a workspace, and where it is. */
@@ -343,6 +347,16 @@ fill_decode(run_forward_step_t *self, uint32_t first, uint32_t first_row, uint32
     run_buffers_fill_decode(self->options.buffers, &fill);
 }
 
+static proto_status_t
+note_moved(run_forward_step_t *self, const char *what, const char *path)
+{
+    if (path != NULL) {
+        (void)snprintf(self->fault, sizeof self->fault,
+                       "%s moved: %s is not where the capture saw it", what, path);
+    }
+    return STATUS_ERR_INTERNAL;
+}
+
 /* An eager step must not read what lies in the memory of the graphs' pool. */
 static proto_status_t
 check_leaks(run_forward_step_t *self, uint32_t bs)
@@ -350,10 +364,13 @@ check_leaks(run_forward_step_t *self, uint32_t bs)
     if (!self->options.graph_debug || self->pool == NULL) {
         return STATUS_OK;
     }
-    proto_status_t status =
-        run_guard_check_eager(self->options.backend, bs, self->pool, self->leaked);
+    char path[BACKEND_PATH_SIZE_BYTES];
+    proto_status_t status = run_guard_check_eager(self->options.backend, bs, self->pool, path);
     if (status != STATUS_OK) {
-        self->fault = self->leaked;
+        (void)snprintf(self->fault, sizeof self->fault,
+                       "an eager step's metadata leaked from a capture: %s lies in the memory of "
+                       "the graphs' pool",
+                       path);
     }
     return status;
 }
@@ -402,9 +419,10 @@ launch_decode(run_forward_step_t *self, const run_batch_t *batch, run_launched_t
         return STATUS_OK;
     }
     if (o->graph_debug) {
-        status = run_guard_verify(captured->guard, o->backend, &self->fault);
+        const char *path = NULL;
+        status = run_guard_verify(captured->guard, o->backend, &path);
         if (status != STATUS_OK) {
-            return status;
+            return note_moved(self, "a captured graph's metadata", path);
         }
     }
     out->mode = PROTO_STEP_DECODE_GRAPH;
@@ -416,7 +434,8 @@ launch_decode(run_forward_step_t *self, const run_batch_t *batch, run_launched_t
     return status;
 }
 
-/* Bounded replay and prompt lengths: facts that no node of this tree plans from yet. */
+/* Bounded replay and prompt lengths: facts that no node of this tree plans from yet.  A launch does
+ * not carry the length of a prompt, so 0 says that it is not known. */
 static const int32_t no_facts[PROTO_ROWS_MAX];
 
 static proto_status_t
@@ -478,7 +497,8 @@ extend_forward(run_forward_step_t *self, const model_context_t *context, run_lau
     out->mode = is_mixed ? PROTO_STEP_MIXED_GRAPH : PROTO_STEP_EXTEND_GRAPH;
     proto_status_t status = run_prefill_graph_forward(self->prefill, context, &out->logits);
     if (status == STATUS_ERR_INTERNAL) {
-        self->fault = run_prefill_graph_fault(self->prefill);
+        return note_moved(self, "a captured prefill graph's memory",
+                          run_prefill_graph_fault(self->prefill));
     }
     return status;
 }

@@ -98,7 +98,7 @@ MUST_CHECK proto_status_t run_forward_step_stage(const run_forward_step_t *self,
                                                  run_stage_t *stage);
 
 /* Launches the forward, its sampling and the commit of the state; STATUS_ERR_INTERNAL when the
- * pointer guard found a moved address (run_forward_step_fault() names it). */
+ * pointer guard found an address that moved or leaked (run_forward_step_fault() names it). */
 MUST_CHECK proto_status_t run_forward_step_launch(run_forward_step_t *self,
                                                   const run_batch_t *batch, run_launched_t *out);
 
@@ -106,7 +106,8 @@ MUST_CHECK proto_status_t run_forward_step_launch(run_forward_step_t *self,
  * launches, at any time. */
 void run_forward_step_set_graphs(run_forward_step_t *self, bool on);
 
-/* The path of the address that moved or leaked; NULL if none did. */
+/* Why a launch gave STATUS_ERR_INTERNAL: a sentence with the path of the address that moved or
+ * leaked; "" if none did. */
 const char *run_forward_step_fault(const run_forward_step_t *self);
 
 /* What it was made with. */

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "proto_require.h"
+#include "run_text.h"
 
 enum { CAPTURE_BS_DEFAULT = 32 };
 
@@ -81,20 +82,22 @@ run_graph_settings_check(run_executor_options_t *o, char *error, size_t error_si
 static void
 add_culprit(void *context, const char *name, backend_support_t support)
 {
-    char *culprits = context;
-    size_t used = strlen(culprits);
-    (void)snprintf(culprits + used, RUN_CULPRITS_SIZE_BYTES - used, "graphs: no %s%s%s for %s\n",
-                   support.decode_graph ? "" : "decode graph",
-                   support.decode_graph || support.prefill_graph ? "" : ", no ",
-                   support.prefill_graph ? "" : "prefill graph", name);
+    run_text_add(context, RUN_CULPRITS_SIZE_BYTES, "graphs: no %s%s%s for %s\n",
+                 support.decode_graph ? "" : "decode graph",
+                 support.decode_graph || support.prefill_graph ? "" : ", no ",
+                 support.prefill_graph ? "" : "prefill graph", name);
 }
 
 backend_support_t
-run_graph_settings_support(const backend_t *const *trees, uint32_t tree_count,
-                           char culprits[RUN_CULPRITS_SIZE_BYTES])
+run_graph_settings_support(const device_t *device, const backend_t *const *trees,
+                           uint32_t tree_count, char culprits[RUN_CULPRITS_SIZE_BYTES])
 {
-    backend_support_t all = {.decode_graph = true, .prefill_graph = true};
+    backend_support_t all = {.decode_graph = device->has_decode_graph,
+                             .prefill_graph = device->has_prefill_graph};
     culprits[0] = '\0';
+    if (!(all.decode_graph && all.prefill_graph)) {
+        add_culprit(culprits, device->name, all);
+    }
     for (uint32_t i = 0; i < tree_count; i++) {
         if (trees[i] == NULL) {
             continue;
@@ -106,17 +109,41 @@ run_graph_settings_support(const backend_t *const *trees, uint32_t tree_count,
     return all;
 }
 
+/* From `bs` to the next rung: 8, from 16 * rungs on twice that, and so on. */
+static uint32_t
+ladder_step(uint32_t bs, uint32_t rungs)
+{
+    uint32_t step = 8;
+    while (bs / rungs >= 2 * step) {
+        step *= 2;
+    }
+    return bs < 8 ? bs : step;
+}
+
+static uint32_t
+ladder_len(uint32_t capture_bs_max, uint32_t rungs)
+{
+    uint32_t len = 1; /* the top */
+    for (uint32_t bs = 1; bs < capture_bs_max; bs += ladder_step(bs, rungs)) {
+        len++;
+    }
+    return len;
+}
+
 uint32_t
 run_graph_settings_ladder(uint32_t capture_bs_max, uint32_t *out)
 {
+    require(capture_bs_max > 0);
+    uint32_t rungs = RUN_LADDER_LEN_MAX;
+    while (ladder_len(capture_bs_max, rungs) > RUN_LADDER_LEN_MAX) {
+        rungs /= 2;
+        require(rungs > 0);
+    }
     uint32_t count = 0;
-    for (uint32_t bs = 1; bs <= capture_bs_max && count < RUN_LADDER_LEN_MAX - 1;
-         bs += bs < 8 ? bs : 8) {
+    for (uint32_t bs = 1; bs < capture_bs_max; bs += ladder_step(bs, rungs)) {
         out[count++] = bs;
     }
-    if (count > 0 && out[count - 1] != capture_bs_max) {
-        out[count++] = capture_bs_max;
-    }
+    out[count++] = capture_bs_max;
     return count;
 }
 

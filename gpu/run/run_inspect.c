@@ -20,6 +20,9 @@ run_inspect_logits(run_executor_t *self, float *out, size_t count, uint32_t *row
         return STATUS_ERR_TOO_LARGE;
     }
     *row_count = self->last_launched.logit_rows;
+    if (needed == 0) {
+        return STATUS_OK; /* nothing was launched since the start or a rebind */
+    }
     run_buffers_copy(&self->buffers, out, self->last_logits, needed * sizeof *out);
     return device_stream_synchronize(self->stream);
 }

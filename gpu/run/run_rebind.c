@@ -5,6 +5,9 @@
  * validates and publishes; the executor's own references to the pool follow; decode buffers are
  * made anew; the workspace is frozen; the graphs are captured again.  A pool that the tree rejects
  * is rejected before anything of this, so it moves nothing. */
+#include <stdio.h>
+
+#include "proto_require.h"
 #include "run_executor_private.h"
 
 proto_status_t
@@ -63,9 +66,30 @@ cache_init(const run_executor_t *self, uint32_t parent_count, cache_t *out)
     return status;
 }
 
+/* What the runner and the trees allocate anew over the cache that is bound now, in order. */
+static proto_status_t
+build_anew(run_executor_t *self)
+{
+    proto_status_t status = run_executor_publish_cache(self);
+    if (status == STATUS_OK) {
+        status = run_executor_init_tree(self->backend);
+    }
+    if (status == STATUS_OK) {
+        status = run_forward_step_reserve(self->runner);
+    }
+    if (status == STATUS_OK) {
+        status = run_executor_capture(self);
+    }
+    if (status == STATUS_ERR_INTERNAL && self->workspace.fault[0] != '\0') {
+        (void)snprintf(self->fault, sizeof self->fault, "%s", self->workspace.fault);
+    }
+    return status;
+}
+
 proto_status_t
 run_executor_rebind(run_executor_t *self, uint32_t parent_count)
 {
+    require(self->launched_count == self->collected_count);
     if (self->planted_backend != NULL) {
         return STATUS_ERR_INVALID; /* a second tree would keep the old pool */
     }
@@ -75,6 +99,8 @@ run_executor_rebind(run_executor_t *self, uint32_t parent_count)
         return status;
     }
     run_forward_step_release(self->runner);
+    self->last_logits = NULL; /* they lay in a graph's pool, or were computed over the old cache */
+    self->last_launched = (run_launched_t){.logits = NULL};
     run_workspace_unfreeze(&self->workspace);
     status = backend_set_cache_pool(self->backend, &cache.pool);
     if (status != STATUS_OK) {
@@ -85,16 +111,7 @@ run_executor_rebind(run_executor_t *self, uint32_t parent_count)
     self->plan = cache.plan;
     self->arena = cache.arena;
     cache_fini(&old);
-    status = run_executor_publish_cache(self);
-    if (status == STATUS_OK) {
-        status = run_executor_init_tree(self->backend);
-    }
-    if (status == STATUS_OK) {
-        status = run_forward_step_reserve(self->runner);
-    }
-    if (status == STATUS_OK) {
-        status = run_executor_capture(self);
-    }
+    status = build_anew(self);
     self->rebound_fixed_bytes =
         device_memory_used_bytes(self->device) - self->ledger.begin_bytes - cache.used_bytes;
     return status;

@@ -29,11 +29,11 @@ device_cuda_check(device_t *base, cudaError_t error, const char *what)
         (void)cudaGetLastError(); /* not sticky: forget it */
         return STATUS_ERR_NO_MEMORY;
     }
-    if (!atomic_load(&device->has_failed)) {
+    if (!atomic_exchange(&device->fault_is_claimed, true)) {
         (void)snprintf(device->fault, sizeof device->fault, "%s: %s (%s)", what,
                        cudaGetErrorString(error), cudaGetErrorName(error));
-        device->base.fault = device->fault;
-        atomic_store(&device->has_failed, true);
+        atomic_store_explicit(&device->base.fault, device->fault, memory_order_release);
+        atomic_store_explicit(&device->has_failed, true, memory_order_release);
     }
     return STATUS_ERR_DEVICE;
 }
@@ -125,13 +125,15 @@ cuda_release(device_t *base, device_memory_t kind, void *memory)
     return STATUS_OK;
 }
 
-static uint64_t
-cuda_memory_free_bytes(const device_t *base)
+static proto_status_t
+cuda_memory_free_bytes(device_t *base, uint64_t *out)
 {
-    (void)base;
     size_t available = 0;
     size_t total = 0;
-    return cudaMemGetInfo(&available, &total) == cudaSuccess ? available : 0;
+    proto_status_t status =
+        device_cuda_check(base, cudaMemGetInfo(&available, &total), "read the free memory");
+    *out = available;
+    return status;
 }
 
 static proto_status_t
@@ -371,9 +373,6 @@ static proto_status_t
 choose_gpu(const device_cuda_options_t *options, struct cudaDeviceProp *properties)
 {
     int count = 0;
-    /* Kernels that are loaded when they are first launched wait for the device to be idle, which a
-     * host function in a stream may never let happen. */
-    (void)setenv("CUDA_MODULE_LOADING", "EAGER", 0);
     cudaError_t error = cudaGetDeviceCount(&count);
     if (error != cudaSuccess) {
         return refuse(options, STATUS_ERR_UNSUPPORTED,
@@ -424,6 +423,9 @@ device_cuda_open(size_t abi_bytes, const device_cuda_options_t *options, device_
     self->base.ops = &self->ops;
     self->base.name = "cuda";
     self->base.worker_count = KERN_CUDA_SAMPLERS;
+    self->base.has_decode_graph = true;
+    /* No prefill graph yet: an operand is laid out for the rows of its forward, and those of a
+     * segment and of a break differ. */
     (void)snprintf(self->name, sizeof self->name, "cuda:%u, %.64s", options->ordinal,
                    properties.name);
     self->base.summary = self->name;

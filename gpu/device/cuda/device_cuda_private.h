@@ -24,6 +24,7 @@ typedef struct {
     device_ops_t ops; /* what `base.ops` points to */
     char name[96];
     _Atomic bool has_failed;
+    _Atomic bool fault_is_claimed;            /* by the thread that writes `fault` */
     char fault[DEVICE_CUDA_FAULT_SIZE_BYTES]; /* written once, before has_failed */
     _Atomic uint32_t capture_count;           /* captures in progress */
     _Atomic bool capture_spoilt;              /* a forbidden call came meanwhile */
