@@ -181,6 +181,7 @@ main(int argc, char **argv)
         (void)fprintf(stderr, "usage: bench_cuda_step MODEL [DEVICE] [BATCH:CONTEXT ...]\n");
         return 64;
     }
+    (void)setenv("CUDA_MODULE_LOADING", "EAGER", 0); /* device_cuda.h */
     char error[1024] = "";
     run_executor_options_t options = {
         .model_path = argv[1],

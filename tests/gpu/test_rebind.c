@@ -9,6 +9,7 @@
 #include "device_host.h"
 #include "gpu_driver.h"
 #include "router_cache_group.h"
+#include "run_executor_private.h"
 #include "run_inspect.h"
 #include "run_workspace.h"
 
@@ -620,6 +621,85 @@ tiny_options(const char *fixture)
     };
 }
 
+/* A test double: the real tree, with a helper that hands out `leaked`, and whose decode buffers are
+ * made with the executor's workspace frozen and lost. */
+static backend_vtable_t bad_vtable;
+static const backend_vtable_t *good_vtable;
+static const void *leaked;
+static run_workspace_t *spoilt;
+
+static void
+bad_visit(const backend_t *self, uint32_t bs, backend_visit_fn visit, void *context)
+{
+    good_vtable->visit_decode_slot(self, bs, visit, context);
+    if (leaked != NULL) {
+        visit(context, "a helper's memo", leaked, 64);
+    }
+}
+
+static proto_status_t
+bad_init(backend_t *self)
+{
+    if (spoilt != NULL) {
+        run_workspace_freeze(spoilt);
+        spoilt->size_bytes = 0;
+    }
+    return good_vtable->init_cuda_graph_state(self);
+}
+
+static void
+make_bad(backend_t *root)
+{
+    good_vtable = root->vtable;
+    bad_vtable = *root->vtable;
+    bad_vtable.visit_decode_slot = bad_visit;
+    bad_vtable.init_cuda_graph_state = bad_init;
+    root->vtable = &bad_vtable;
+}
+
+/* Each with its own sentence: not every internal error is a graph's metadata that moved. */
+START_TEST(faults_of_a_rebind_and_of_a_leak_are_told)
+{
+    const run_plants_t plants = {.adjust_backend = make_bad};
+    run_executor_options_t options = tiny_options("tiny-llama");
+    options.plants = &plants;
+    leaked = NULL;
+    spoilt = NULL;
+    driver_t driver;
+    driver_open(&driver, &options);
+    run_executor_t *executor = driver.executor;
+    int32_t prompt[5];
+    float logits[VOCABULARY];
+    uint32_t rows = 0;
+    driver_random_tokens(3, VOCABULARY, prompt, 5);
+    driver_setup(&driver, 1, prompt, 5, NULL);
+    (void)driver_prefill(&driver, 1, prompt, 5, 5);
+    ck_assert_int_eq(run_inspect_logits(executor, logits, VOCABULARY, &rows), STATUS_OK);
+    ck_assert_uint_eq(rows, 1);
+    spoilt = &executor->workspace;
+    ck_assert_int_eq(run_executor_rebind(executor, cache_plan_parent_count(executor->plan)),
+                     STATUS_ERR_INTERNAL);
+    ck_assert_ptr_nonnull(strstr(run_executor_fault(executor), "the eager forward asks for"));
+    ck_assert_int_eq(run_inspect_logits(executor, logits, VOCABULARY, &rows), STATUS_OK);
+    ck_assert_uint_eq(rows, 0); /* those of the old cache are gone */
+    driver_close(&driver);
+    spoilt = NULL;
+    driver_open(&driver, &options);
+    executor = driver.executor;
+    driver_setup(&driver, 1, prompt, 5, NULL);
+    (void)driver_prefill(&driver, 1, prompt, 5, 5);
+    run_executor_set_graphs(executor, false);
+    size_t pool_bytes = 0;
+    leaked = device_pool_memory(run_forward_step_pool(executor->runner), &pool_bytes);
+    uint32_t slot = 1;
+    ck_assert_int_eq(driver_try_launch(&driver, NULL, 0, &slot, 1), STATUS_ERR_INTERNAL);
+    ck_assert_ptr_nonnull(strstr(run_executor_fault(executor), "leaked from a capture"));
+    ck_assert_ptr_nonnull(strstr(run_executor_fault(executor), "a helper's memo"));
+    driver_close(&driver);
+    leaked = NULL;
+}
+END_TEST
+
 /* Prefills every slot, decodes 12 rounds of every batch size, and digests tokens and logits. */
 static uint64_t
 transcript(driver_t *driver)
@@ -803,6 +883,7 @@ main(void)
     TCase *executors = tcase_create("executors");
     tcase_set_timeout(executors, 120);
     tcase_add_test(executors, a_frozen_workspace_grows_for_nobody);
+    tcase_add_test(executors, faults_of_a_rebind_and_of_a_leak_are_told);
     tcase_add_loop_test(executors, a_probed_executor_is_as_one_of_that_size, 0, FIXTURE_COUNT);
     tcase_add_loop_test(executors, an_executor_can_be_rebound_while_it_runs, 0, FIXTURE_COUNT);
     tcase_add_loop_test(executors, the_logged_memory_sum_adds_up, 0, FIXTURE_COUNT);

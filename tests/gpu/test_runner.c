@@ -456,6 +456,7 @@ START_TEST(a_planted_rebind_is_caught_by_the_guard)
     ck_assert_int_eq(run_inspect_plant_rebind(driver.executor), STATUS_OK);
     uint32_t slot = 1;
     ck_assert_int_eq(driver_try_launch(&driver, NULL, 0, &slot, 1), STATUS_ERR_INTERNAL);
+    ck_assert_ptr_nonnull(strstr(run_executor_fault(driver.executor), "metadata moved: "));
     ck_assert_ptr_nonnull(strstr(run_executor_fault(driver.executor), "decode"));
     ck_assert_int_eq(driver_try_launch(&driver, NULL, 0, &slot, 1), STATUS_ERR_INTERNAL);
     driver_close(&driver);
