@@ -14,6 +14,7 @@ ROUTER = ("tests/gpu/test_router.c",)
 RUNNER = ("tests/gpu/test_runner.c", "tests/gpu/gpu_driver.c")
 PREFILL = ("tests/gpu/test_prefill_graph.c", "tests/gpu/random_rounds.c", "tests/gpu/gpu_driver.c")
 SHADOW = ("tests/gpu/test_shadow.c", "tests/gpu/gpu_driver.c")
+WEIGHTS = ("tests/gpu/test_weights.c", "tests/gpu/gpu_driver.c")
 WINDOW = ("tests/kernels/test_verify.c", "tests/kernels/kern_sample_bench.c",
           "tests/kernels/kern_reference.c")
 STATE = ("tests/kernels/test_state.c", "tests/kernels/kern_recurrent.c",
@@ -143,6 +144,18 @@ PLANTED = {
     "committed_null_page": (
         "kernels/kern_state.c", (("bool live = pages[i] > 0;", "bool live = pages[i] >= 0;"),),
         STATE, "commit_rows_point_at_the_accepted_state"),
+    # What lies in a scratch that nothing filled is an earlier request's.
+    "unseeded_commit": (
+        "kernels/kern_state.c",
+        (("live = live && a->seeds[i] >= 0;", "live = live && a->seeds[i] >= -1;"),),
+        STATE, "commit_rows_point_at_the_accepted_state"),
+    # Weights come to the device by uploads alone.
+    "stored_by_the_host": (
+        "gpu/model/model_experts.c",
+        (("status = device_upload(weights->device, memory + i * size_bytes, changed, size_bytes);",
+          "status = weights == NULL ? STATUS_ERR_DEVICE : STATUS_OK;\n"
+          "        memcpy(memory + i * size_bytes, changed, size_bytes);"),),
+        WEIGHTS, "weights_come_by_uploads_alone"),
     # A plan is refused before the device sees it.
     "shared_write": (
         "actors/executor/actor_executor_plan.c",
