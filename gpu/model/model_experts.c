@@ -85,7 +85,9 @@ take_stored(model_weights_t *weights, const stack_t *stack, kern_type_t type,
 {
     const file_tensor_t *stored = &stack->stored;
     const void *data = stored->data;
-    bool is_copied = device_memory_free_bytes(weights->device) > 0;
+    uint64_t free_bytes = 0;
+    bool is_copied =
+        device_memory_free_bytes(weights->device, &free_bytes) != STATUS_ERR_UNSUPPORTED;
     if (is_copied) {
         proto_status_t status = model_weights_copy(weights, data, stored->size_bytes, &data);
         if (status != STATUS_OK) {

@@ -109,11 +109,12 @@ own_weight_load(device_t *self, const kern_weight_t *weight, void *memory)
     return loaded;
 }
 
-static uint64_t
-own_free_bytes(const device_t *self)
+static proto_status_t
+own_free_bytes(device_t *self, uint64_t *out)
 {
     (void)self;
-    return UINT64_C(1) << 40;
+    *out = UINT64_C(1) << 40;
+    return STATUS_OK;
 }
 
 /* A store anywhere else in the weights' memory ends the test with a signal. */
