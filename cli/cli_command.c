@@ -11,7 +11,7 @@
 #include "actor_log.h"
 #include "cli_node.h"
 
-#define TIMEOUT_NS UINT64_C(30000000000)
+#define SECOND_NS UINT64_C(1000000000)
 
 /* True if somebody listens on the socket: a node that was killed leaves its own behind, and another
  * process may have its number by now. */
@@ -79,11 +79,14 @@ exit_code(proto_status_t status)
         return CLI_EXIT_OK;
     }
     if (status == STATUS_ERR_NOT_FOUND || status == STATUS_ERR_CONFIG ||
-        status == STATUS_ERR_INVALID) {
+        status == STATUS_ERR_INVALID || status == STATUS_ERR_UNSUPPORTED) {
         return CLI_EXIT_CONFIG;
     }
-    return status == STATUS_ERR_DEADLINE || status == STATUS_ERR_OVERLOADED ? CLI_EXIT_TEMPORARY
-                                                                            : CLI_EXIT_FOUND;
+    if (status == STATUS_ERR_DEADLINE || status == STATUS_ERR_OVERLOADED ||
+        status == STATUS_ERR_PEER_LOST) {
+        return CLI_EXIT_TEMPORARY;
+    }
+    return CLI_EXIT_FOUND;
 }
 
 int
@@ -100,7 +103,7 @@ cli_command_send(const char *program, const char *run_dir, const char *verb, con
         .run_dir = run_dir != NULL ? run_dir : found,
         .verb = verb,
         .argument = argument,
-        .timeout_ns = TIMEOUT_NS,
+        .timeout_ns = ACTOR_COMMAND_TIMEOUT_S * SECOND_NS,
     };
     proto_status_t status = actor_command_send(&command, answer);
     if (status == STATUS_OK) {

@@ -24,7 +24,8 @@ static const cli_command_t executor_command = {
         "         The tokens are the same either way.\n"
         "show     says what is captured and used.\n"
         "Exit codes: 0 done, no difference; 1 a difference, or nothing to compare; 75 no step\n"
-        "came, or the node does not answer; 78 usage or no such node.",
+        "came, the executor is not ready, busy or ended, or the node does not answer; 78 usage,\n"
+        "no such node, or an executor that can do none of this (the null device).",
     .examples = "  onepath executor check\n"
                 "  onepath executor graphs off",
     .options = options_table,

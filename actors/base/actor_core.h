@@ -25,6 +25,15 @@ enum {
     ACTOR_PEER_COUNT_MAX = 64,
 };
 
+/* What an actor says of itself in ACTOR_STATE. */
+typedef enum {
+    ACTOR_STATE_STARTING = 0,
+    ACTOR_STATE_LOADING,
+    ACTOR_STATE_READY,
+    ACTOR_STATE_DRAINING,
+    ACTOR_STATE_FAILING,
+} actor_state_t;
+
 /* What a core is given.  Pointers are lent for the call. */
 typedef struct {
     uint64_t now_ns;              /* monotonic; never goes back between inputs */

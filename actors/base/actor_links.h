@@ -170,6 +170,8 @@ void actor_links_send(actor_links_t *self, uint32_t peer, proto_kind_t kind, uin
 /* The same for a message of the shell's own. */
 void actor_links_send_body(actor_links_t *self, uint32_t peer, proto_kind_t kind,
                            const proto_body_t *body);
+void actor_links_send_answer(actor_links_t *self, uint32_t peer, proto_kind_t kind,
+                             uint64_t request, const proto_body_t *body);
 
 /* The incarnation `epoch` of `name` is dead: its links are down, its return is refused. */
 void actor_links_fence(actor_links_t *self, proto_text_t name, uint64_t epoch, const char *why);

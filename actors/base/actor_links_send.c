@@ -138,7 +138,14 @@ void
 actor_links_send_body(actor_links_t *self, uint32_t peer, proto_kind_t kind,
                       const proto_body_t *body)
 {
-    actor_links_send(self, peer, kind, 0, 0, encode_own(self, kind, body), no_bytes);
+    actor_links_send_answer(self, peer, kind, 0, body);
+}
+
+void
+actor_links_send_answer(actor_links_t *self, uint32_t peer, proto_kind_t kind, uint64_t request,
+                        const proto_body_t *body)
+{
+    actor_links_send(self, peer, kind, request, 0, encode_own(self, kind, body), no_bytes);
 }
 
 void

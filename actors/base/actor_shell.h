@@ -2,7 +2,7 @@
  *
  * It owns the sockets, the handshake, heartbeats and peer liveness, sequence numbers, the record
  * ring and the statistics.  It polls, decodes, steps, encodes, sends.  All calls from one thread,
- * except actor_shell_post() and actor_shell_wake(), which any thread may call.
+ * except those that say otherwise.
  *
  * A message that does not decode is counted, answered with NAK and dropped; the link goes on.
  * A peer of an old epoch is refused.  ZMQ_HEARTBEAT_* is off; the shell's own heartbeats carry the
@@ -43,9 +43,11 @@ typedef struct {
     uint32_t missed_max;             /* heartbeats missed before a peer is down; 0 = 4 */
     actor_local_fn local;            /* may be NULL if the core never sends to LOCAL */
     void *local_context;
-    /* A COMMAND of the supervisor, for what the core does not know of; answered, once, with
-     * actor_shell_answer().  NULL: refused. */
-    void (*command)(void *context, const proto_command_t *wish);
+    /* A COMMAND of the supervisor, for what the core does not know of.  Called on the shell's
+     * thread within actor_shell_service(), so it must not wait; `wish` and its texts are lent for
+     * the call.  Several may be in work: each is answered once, then or later, by any thread, with
+     * actor_shell_answer() and its `number`.  NULL: each is answered with UNSUPPORTED. */
+    void (*command)(void *context, uint64_t number, const proto_command_t *wish);
     void *command_context;
     uint64_t send_wait_ns;   /* a full link may hold the shell this long, then its peer is
                                 failed; 0 = 200 ms */
@@ -106,12 +108,15 @@ bool actor_shell_is_draining(const actor_shell_t *self);
 /* Makes the shell's poll return; async-signal-safe, any thread. */
 void actor_shell_wake(actor_shell_t *self);
 
-/* Tells the supervisor how loading goes; thread-safe; state as in ACTOR_STATE. */
+/* Tells the supervisor how loading goes; any thread; `state` is an actor_state_t. */
 void actor_shell_report(actor_shell_t *self, uint32_t state, uint64_t done_bytes,
                         uint64_t total_bytes, const char *detail);
 
-/* Answers the supervisor's last COMMAND; any thread. */
-void actor_shell_answer(actor_shell_t *self, proto_status_t status, const char *detail);
+/* Answers the COMMAND `number` of the supervisor; any thread; `detail` is copied.  At most 8
+ * answers wait to be sent, which is all that the supervisor asks at once; one more is dropped and
+ * logged. */
+void actor_shell_answer(actor_shell_t *self, uint64_t number, proto_status_t status,
+                        const char *detail);
 
 /* The endpoint that link `index` really bound (a port in place of ":*"); lent. */
 const char *actor_shell_endpoint(const actor_shell_t *self, uint32_t index);

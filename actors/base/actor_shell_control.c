@@ -76,27 +76,42 @@ send_report(actor_shell_t *self)
 }
 
 static void
-send_answer(actor_shell_t *self)
+send_answers(actor_shell_t *self)
 {
-    char detail[PROTO_TEXT_LEN_MAX];
-    pthread_mutex_lock(&self->mutex);
-    proto_body_t body = {.command_done = {.status = self->answer.status}};
-    memcpy(detail, self->answer.detail, sizeof detail);
-    atomic_store(&self->answer_new, false);
-    pthread_mutex_unlock(&self->mutex);
-    body.command_done.detail = proto_text(detail);
-    actor_links_send_body(self->links, ACTOR_PEER_CONTROL, PROTO_KIND_COMMAND_DONE, &body);
+    while (atomic_load(&self->answer_count) > 0) {
+        pthread_mutex_lock(&self->mutex);
+        actor_shell_answer_t answer = self->answers[0];
+        uint32_t left = atomic_load(&self->answer_count) - 1;
+        memmove(self->answers, self->answers + 1, left * sizeof self->answers[0]);
+        atomic_store(&self->answer_count, left);
+        pthread_mutex_unlock(&self->mutex);
+        proto_body_t body = {.command_done = {.status = answer.status}};
+        body.command_done.detail = proto_text(answer.detail);
+        actor_links_send_answer(self->links, ACTOR_PEER_CONTROL, PROTO_KIND_COMMAND_DONE,
+                                answer.number, &body);
+    }
 }
 
 void
-actor_shell_answer(actor_shell_t *self, proto_status_t status, const char *detail)
+actor_shell_answer(actor_shell_t *self, uint64_t number, proto_status_t status, const char *detail)
 {
     pthread_mutex_lock(&self->mutex);
-    self->answer.status = status;
-    (void)snprintf(self->answer.detail, sizeof self->answer.detail, "%s", detail);
-    atomic_store(&self->answer_new, true);
+    uint32_t count = atomic_load(&self->answer_count);
+    bool has_room = count < ACTOR_SHELL_ANSWER_COUNT_MAX;
+    if (has_room) {
+        actor_shell_answer_t *answer = &self->answers[count];
+        answer->number = number;
+        answer->status = status;
+        (void)snprintf(answer->detail, sizeof answer->detail, "%s", detail);
+        atomic_store(&self->answer_count, count + 1);
+    }
     pthread_mutex_unlock(&self->mutex);
-    actor_shell_wake(self);
+    if (has_room) {
+        actor_shell_wake(self);
+    } else {
+        actor_log(ACTOR_LOG_WARN, "actor.answer_dropped", 0, NULL,
+                  "too many answers wait for the supervisor; dropped: %s", detail);
+    }
 }
 
 /* ---- the supervisor's word, and what it is told of peers ------------------------------------- */
@@ -152,9 +167,10 @@ actor_shell_control_message(actor_shell_t *self, const proto_header_t *header,
         relink(self, &body->relink);
     } else if (header->kind == PROTO_KIND_COMMAND) {
         if (self->command != NULL) {
-            self->command(self->command_context, &body->command);
+            self->command(self->command_context, header->request, &body->command);
         } else {
-            actor_shell_answer(self, STATUS_ERR_UNSUPPORTED, "this actor takes no commands");
+            actor_shell_answer(self, header->request, STATUS_ERR_UNSUPPORTED,
+                               "this actor takes no commands");
         }
     } else {
         self->links->counts.refused_in++;
@@ -270,9 +286,7 @@ actor_shell_service_control(actor_shell_t *self, uint64_t *wait_ns)
             actor_shell_lower(wait_ns, self->report_next_ns, now_ns);
         }
     }
-    if (atomic_load(&self->answer_new)) {
-        send_answer(self);
-    }
+    send_answers(self);
     service_relink(self, wait_ns);
     if (now_ns >= self->stats_next_ns) {
         actor_shell_send_stats(self);

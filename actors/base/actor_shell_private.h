@@ -22,21 +22,24 @@ typedef struct {
     bool urgent; /* another state: not to be held back */
 } actor_shell_report_t;
 
-/* The answer to the supervisor's last COMMAND, written by any thread. */
+enum { ACTOR_SHELL_ANSWER_COUNT_MAX = 8 };
+
+/* An answer to a COMMAND of the supervisor, written by any thread. */
 typedef struct {
+    uint64_t number;
     proto_status_t status;
     char detail[PROTO_TEXT_LEN_MAX];
 } actor_shell_answer_t;
 
 struct actor_shell {
     /* Shared with other threads. */
-    pthread_mutex_t mutex; /* guards posted, report and answer */
+    pthread_mutex_t mutex; /* guards posted, report and answers */
     pthread_cond_t room;   /* posted has room again */
     actor_queue_t *posted;
     actor_shell_report_t report;
-    actor_shell_answer_t answer;
-    atomic_bool answer_new;
-    atomic_uint posted_len; /* may be looked at without the mutex */
+    actor_shell_answer_t answers[ACTOR_SHELL_ANSWER_COUNT_MAX]; /* the oldest first */
+    atomic_uint answer_count; /* may be looked at without the mutex */
+    atomic_uint posted_len;   /* may be looked at without the mutex */
     atomic_bool report_changed;
     atomic_bool woken; /* wake_fd is readable already */
     atomic_bool stop_asked;
@@ -52,7 +55,7 @@ struct actor_shell {
     uint64_t epoch;
     actor_local_fn local;
     void *local_context;
-    void (*command)(void *context, const proto_command_t *wish);
+    void (*command)(void *context, uint64_t number, const proto_command_t *wish);
     void *command_context;
     bool supervised;
     actor_links_t *links;

@@ -238,7 +238,7 @@ actor_shell_begin_drain(actor_shell_t *self, uint64_t grace_ns)
     actor_log(ACTOR_LOG_INFO, "actor.drain", 0,
               ACTOR_LOG_FIELDS(actor_log_u64("grace_ms", grace_ns / MS_NS)),
               "asked to end: finishing what was begun");
-    actor_shell_report(self, 3, 0, 0, "draining");
+    actor_shell_report(self, ACTOR_STATE_DRAINING, 0, 0, "draining");
     proto_body_t body = {.drain = {.grace_ns = grace_ns}};
     actor_shell_step_own(self, PROTO_KIND_DRAIN, 0, &body);
     actor_shell_step_nested(self);

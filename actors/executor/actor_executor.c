@@ -126,7 +126,7 @@ fail(executor_t *self, proto_status_t status, proto_text_t detail)
               detail.data);
     char text[256];
     (void)snprintf(text, sizeof text, "%.*s", (int)detail.size_bytes, detail.data);
-    actor_shell_report(self->shell, 4, 0, 0, text);
+    actor_shell_report(self->shell, ACTOR_STATE_FAILING, 0, 0, text);
     actor_shell_stop(self->shell);
 }
 
@@ -154,10 +154,10 @@ on_local(void *context, const actor_emission_t *emission)
 
 /* What an operator asks for goes past the core: it changes neither plans nor tokens. */
 static void
-on_command(void *context, const proto_command_t *command)
+on_command(void *context, uint64_t number, const proto_command_t *command)
 {
     executor_t *self = context;
-    actor_executor_device_ask(self->device, actor_executor_wish_of(command));
+    actor_executor_device_ask(self->device, number, actor_executor_wish_of(command));
 }
 
 /* ---- running --------------------------------------------------------------------------------- */

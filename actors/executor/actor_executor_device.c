@@ -17,7 +17,13 @@ enum {
     QUEUE_SIZE_BYTES = 2 * (PROTO_BLOB_SIZE_MAX + PROTO_BODY_SIZE_MAX),
     PUSH_WAIT_S = 10,
     FAILURE_POLL_NS = 200 * 1000 * 1000, /* while a step is in flight */
+    WISH_COUNT_MAX = 16,                 /* the supervisor has 8 under way, and may withdraw each */
 };
+
+typedef struct {
+    uint64_t number;
+    actor_executor_wish_t wish;
+} asked_wish_t;
 
 struct actor_executor_device {
     const actor_executor_options_t *options;
@@ -36,14 +42,15 @@ struct actor_executor_device {
     actor_executor_queue_t queue;
     bool is_stopping;
     bool is_failed;
-    bool is_completed; /* a step ended since the last look */
-    bool is_waiting;   /* the device thread sleeps on `work` */
-    bool is_asked;     /* `wish` waits */
-    actor_executor_wish_t wish;
+    bool is_completed;                   /* a step ended since the last look */
+    bool is_waiting;                     /* the device thread sleeps on `work` */
+    bool is_open;                        /* the device can be asked: it is loaded */
+    asked_wish_t wishes[WISH_COUNT_MAX]; /* not looked at yet, the oldest first */
+    uint32_t wish_count;
 
     char error[512];
-    bool is_checking;  /* a check's answer is due; the device thread's own */
-    proto_body_t body; /* what is decoded or posted; the device thread's own */
+    actor_executor_check_t check; /* the device thread's own */
+    proto_body_t body;            /* what is decoded or posted; the device thread's own */
 };
 
 /* ---- the device, whichever it is ------------------------------------------------------------- */
@@ -103,7 +110,7 @@ static void
 on_progress(void *context, const char *phase, uint64_t done_bytes, uint64_t total_bytes)
 {
     actor_executor_device_t *self = context;
-    actor_shell_report(self->shell, 1, done_bytes, total_bytes, phase);
+    actor_shell_report(self->shell, ACTOR_STATE_LOADING, done_bytes, total_bytes, phase);
 }
 
 /* What was sized and why: the lines of the device's own summary. */
@@ -163,7 +170,7 @@ post_ready(actor_executor_device_t *self)
     device_info(self, &self->body.executor_info);
     proto_status_t status = actor_shell_post(self->shell, PROTO_KIND_DEVICE_READY, 0, &self->body);
     if (status == STATUS_OK) {
-        actor_shell_report(self->shell, 2, 0, 0, "loaded");
+        actor_shell_report(self->shell, ACTOR_STATE_READY, 0, 0, "loaded");
     }
     return status;
 }
@@ -211,7 +218,7 @@ execute(actor_executor_device_t *self, const actor_executor_record_t *record)
         (void)ACTOR_FAULT("executor.before_launch");
         status = device_launch(self, &self->body.step_launch);
         (void)ACTOR_FAULT("executor.after_launch");
-        actor_executor_wish_look(self->run, self->shell, &self->is_checking);
+        actor_executor_wish_look(self->run, self->shell, &self->check);
     } else {
         require(record->kind == PROTO_KIND_DEVICE_RESET);
         status = device_reset(self);
@@ -254,8 +261,8 @@ wait_for_work(actor_executor_device_t *self, bool is_blocked)
     (void)pthread_mutex_lock(&self->lock);
     self->is_waiting = true;
     int result = 0;
-    while (!self->is_stopping && !self->is_completed && !self->is_asked && result != ETIMEDOUT &&
-           (is_blocked || self->queue.count == 0)) {
+    while (!self->is_stopping && !self->is_completed && self->wish_count == 0 &&
+           result != ETIMEDOUT && (is_blocked || self->queue.count == 0)) {
         result = wait_ns == UINT64_MAX
                      ? pthread_cond_wait(&self->work, &self->lock)
                      : pthread_cond_timedwait(&self->work, &self->lock, &deadline);
@@ -286,15 +293,21 @@ pop(actor_executor_device_t *self)
 }
 
 static void
-serve_wish(actor_executor_device_t *self)
+serve_wishes(actor_executor_device_t *self)
 {
+    asked_wish_t wishes[WISH_COUNT_MAX];
     (void)pthread_mutex_lock(&self->lock);
-    bool is_asked = self->is_asked;
-    actor_executor_wish_t wish = self->wish;
-    self->is_asked = false;
+    uint32_t count = self->wish_count;
+    memcpy(wishes, self->wishes, count * sizeof wishes[0]);
+    self->wish_count = 0;
     (void)pthread_mutex_unlock(&self->lock);
-    if (is_asked) {
-        actor_executor_wish_begin(wish, self->run, self->shell, &self->is_checking);
+    for (uint32_t i = 0; i < count; i++) {
+        if (wishes[i].wish == ACTOR_EXECUTOR_WISH_CANCEL) {
+            actor_executor_wish_cancel(wishes[i].number, self->run, &self->check);
+        } else {
+            actor_executor_wish_begin(wishes[i].wish, wishes[i].number, self->run, self->shell,
+                                      &self->check);
+        }
     }
 }
 
@@ -307,7 +320,7 @@ device_loop(actor_executor_device_t *self)
             return;
         }
         is_blocked = false;
-        serve_wish(self);
+        serve_wishes(self);
         const actor_executor_record_t *record = front(self);
         while (record != NULL && !is_blocked) {
             proto_status_t status = execute(self, record);
@@ -322,7 +335,7 @@ device_loop(actor_executor_device_t *self)
             if (collect_all(self) != STATUS_OK) {
                 return;
             }
-            serve_wish(self);
+            serve_wishes(self);
             record = front(self);
         }
     }
@@ -338,6 +351,9 @@ device_main(void *context)
                     self->error[0] != '\0' ? self->error : proto_status_text(status));
         return NULL;
     }
+    (void)pthread_mutex_lock(&self->lock);
+    self->is_open = true; /* before READY is reported: who reads that may ask at once */
+    (void)pthread_mutex_unlock(&self->lock);
     if (post_ready(self) == STATUS_OK) {
         device_loop(self);
     }
@@ -445,18 +461,47 @@ actor_executor_device_push(actor_executor_device_t *self, const actor_emission_t
     return is_in ? STATUS_OK : STATUS_ERR_DEVICE;
 }
 
-void
-actor_executor_device_ask(actor_executor_device_t *self, actor_executor_wish_t wish)
+/* A wish that the device thread has not looked at is simply taken out; true if it was there. */
+static bool
+take_out(actor_executor_device_t *self, uint64_t number)
 {
-    if (!self->is_started) {
-        actor_executor_wish_begin(wish, NULL, self->shell, &self->is_checking);
+    for (uint32_t i = 0; i < self->wish_count; i++) {
+        if (self->wishes[i].number == number) {
+            self->wish_count--;
+            memmove(self->wishes + i, self->wishes + i + 1,
+                    (self->wish_count - i) * sizeof self->wishes[0]);
+            return true;
+        }
+    }
+    return false;
+}
+
+void
+actor_executor_device_ask(actor_executor_device_t *self, uint64_t number,
+                          actor_executor_wish_t wish)
+{
+    bool is_cancel = wish == ACTOR_EXECUTOR_WISH_CANCEL;
+    if (self->options->null_device) {
+        if (!is_cancel) {
+            actor_executor_wish_begin(wish, number, NULL, self->shell, &self->check);
+        }
         return;
     }
+    const char *why = NULL;
     (void)pthread_mutex_lock(&self->lock);
-    self->is_asked = true;
-    self->wish = wish;
-    (void)pthread_cond_signal(&self->work);
+    if (!self->is_open || self->is_failed || self->is_stopping) {
+        why = self->is_open ? "this executor is ending; try again in a moment"
+                            : "this executor is not ready yet; try again in a moment";
+    } else if (self->wish_count == WISH_COUNT_MAX) {
+        why = "too many wishes wait for this executor; try again in a moment";
+    } else if (!is_cancel || !take_out(self, number)) {
+        self->wishes[self->wish_count++] = (asked_wish_t){number, wish};
+        (void)pthread_cond_signal(&self->work);
+    }
     (void)pthread_mutex_unlock(&self->lock);
+    if (why != NULL && !is_cancel) {
+        actor_shell_answer(self->shell, number, STATUS_ERR_OVERLOADED, why);
+    }
 }
 
 uint32_t

@@ -27,9 +27,12 @@ MUST_CHECK proto_status_t actor_executor_device_start(actor_executor_device_t *s
 MUST_CHECK proto_status_t actor_executor_device_push(actor_executor_device_t *self,
                                                      const actor_emission_t *command);
 
-/* An operator's wish (actor_executor_wish.h); the device thread answers it.  A second one before
- * the first was looked at takes its place. */
-void actor_executor_device_ask(actor_executor_device_t *self, actor_executor_wish_t wish);
+/* An operator's wish (actor_executor_wish.h), from the shell's thread, which does not wait.  The
+ * device thread carries it out and answers; the null device, and one that is not loaded yet or is
+ * ending, answers at once that it cannot.  CANCEL withdraws the wish `number`, whether it waits
+ * here or is the pending check. */
+void actor_executor_device_ask(actor_executor_device_t *self, uint64_t number,
+                               actor_executor_wish_t wish);
 
 /* Layer in work, for heartbeats; any thread. */
 uint32_t actor_executor_device_layer(const actor_executor_device_t *self);

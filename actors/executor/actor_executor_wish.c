@@ -26,61 +26,87 @@ actor_executor_wish_of(const proto_command_t *command)
     if (is_text(command->verb, "executor-graphs") && is_text(command->argument, "off")) {
         return ACTOR_EXECUTOR_WISH_GRAPHS_OFF;
     }
-    return ACTOR_EXECUTOR_WISH_NONE;
+    return is_text(command->verb, "executor-cancel") ? ACTOR_EXECUTOR_WISH_CANCEL
+                                                     : ACTOR_EXECUTOR_WISH_NONE;
 }
 
 static void
-answer_with_graphs(run_executor_t *run, actor_shell_t *shell)
+answer_with_graphs(run_executor_t *run, uint64_t number, actor_shell_t *shell)
 {
     char text[256];
     run_executor_graphs_text(run, text, sizeof text);
     actor_log(ACTOR_LOG_INFO, "device.graphs", 0, NULL, "%s", text);
-    actor_shell_answer(shell, STATUS_OK, text);
+    actor_shell_answer(shell, number, STATUS_OK, text);
 }
 
 static void
-begin_check(run_executor_t *run, actor_shell_t *shell, bool *is_checking)
+begin_check(run_executor_t *run, uint64_t number, actor_shell_t *shell,
+            actor_executor_check_t *check)
 {
-    bool is_planted = ACTOR_FAULT("executor.check_differs");
-    *is_checking = run_executor_want_check(run, is_planted) == STATUS_OK;
-    if (!*is_checking) {
-        actor_shell_answer(shell, STATUS_ERR_REFUSED,
+    if (check->number != 0) {
+        actor_shell_answer(shell, number, STATUS_ERR_OVERLOADED,
+                           "another check waits for its step; try again in a moment");
+    } else if (run_executor_want_check(run, ACTOR_FAULT("executor.check_differs")) == STATUS_OK) {
+        check->number = number;
+    } else {
+        actor_shell_answer(shell, number, STATUS_ERR_REFUSED,
                            "there is nothing to compare: this executor has no graphs, or they are "
                            "off (`onepath executor graphs on`)");
     }
 }
 
+static void
+switch_graphs(run_executor_t *run, bool on, actor_shell_t *shell, actor_executor_check_t *check)
+{
+    run_executor_set_graphs(run, on);
+    if (!on && check->number != 0) {
+        actor_shell_answer(shell, check->number, STATUS_ERR_REFUSED,
+                           "the graphs were switched off before a step came that could be checked");
+        actor_executor_wish_cancel(check->number, run, check);
+    }
+}
+
 void
-actor_executor_wish_begin(actor_executor_wish_t wish, run_executor_t *run, actor_shell_t *shell,
-                          bool *is_checking)
+actor_executor_wish_begin(actor_executor_wish_t wish, uint64_t number, run_executor_t *run,
+                          actor_shell_t *shell, actor_executor_check_t *check)
 {
     if (run == NULL || wish == ACTOR_EXECUTOR_WISH_NONE) {
-        actor_shell_answer(shell, STATUS_ERR_UNSUPPORTED,
-                           run == NULL ? "this executor has no device"
+        actor_shell_answer(shell, number, STATUS_ERR_UNSUPPORTED,
+                           run == NULL ? "this executor has the null device, which has no graphs"
                                        : "executor: no such command; there are executor-check, "
                                          "executor-graphs on|off, executor-show");
         return;
     }
     if (wish == ACTOR_EXECUTOR_WISH_CHECK) {
-        begin_check(run, shell, is_checking);
+        begin_check(run, number, shell, check);
         return;
     }
     if (wish != ACTOR_EXECUTOR_WISH_SHOW) {
-        run_executor_set_graphs(run, wish == ACTOR_EXECUTOR_WISH_GRAPHS_ON);
+        switch_graphs(run, wish == ACTOR_EXECUTOR_WISH_GRAPHS_ON, shell, check);
     }
-    answer_with_graphs(run, shell);
+    answer_with_graphs(run, number, shell);
 }
 
 void
-actor_executor_wish_look(run_executor_t *run, actor_shell_t *shell, bool *is_checking)
+actor_executor_wish_look(run_executor_t *run, actor_shell_t *shell, actor_executor_check_t *check)
 {
     proto_status_t verdict = STATUS_OK;
     const char *text = NULL;
-    if (!*is_checking || run_executor_take_check(run, &verdict, &text) != STATUS_OK) {
+    if (check->number == 0 || run_executor_take_check(run, &verdict, &text) != STATUS_OK) {
         return;
     }
-    *is_checking = false;
+    uint64_t number = check->number;
+    check->number = 0;
     actor_log(verdict == STATUS_OK ? ACTOR_LOG_INFO : ACTOR_LOG_ERROR, "device.shadow_check", 0,
               ACTOR_LOG_FIELDS(actor_log_str("status", proto_status_name(verdict))), "%s", text);
-    actor_shell_answer(shell, verdict, text);
+    actor_shell_answer(shell, number, verdict, text);
+}
+
+void
+actor_executor_wish_cancel(uint64_t number, run_executor_t *run, actor_executor_check_t *check)
+{
+    if (number != 0 && check->number == number) {
+        check->number = 0;
+        run_executor_drop_check(run);
+    }
 }

@@ -472,7 +472,7 @@ actor_gateway_run(const actor_gateway_options_t *options)
     fill_defaults(&self->options);
     proto_status_t status = open_all(self);
     if (status == STATUS_OK) {
-        actor_shell_report(self->server.shell, 1, 0, 0, self->server.url);
+        actor_shell_report(self->server.shell, ACTOR_STATE_LOADING, 0, 0, self->server.url);
         actor_log(ACTOR_LOG_INFO, "gateway.listening", 0,
                   ACTOR_LOG_FIELDS(actor_log_str("url", self->server.url),
                                    actor_log_str("model", self->server.model_name)),

@@ -173,7 +173,7 @@ on_state(actor_http_server_t *server, const proto_http_state_t *state)
     if (state->ready) {
         name_fingerprint(server);
         if (!server->was_ready) {
-            actor_shell_report(server->shell, 2, 0, 0, server->url);
+            actor_shell_report(server->shell, ACTOR_STATE_READY, 0, 0, server->url);
         }
         server->was_ready = true;
     }

@@ -192,7 +192,7 @@ actor_recorder_run(const actor_recorder_options_t *options)
         code = ACTOR_EXIT_INTERNAL;
         goto end;
     }
-    actor_shell_report(shell, 2, 0, 0,
+    actor_shell_report(shell, ACTOR_STATE_READY, 0, 0,
                        options->log_dir != NULL ? options->log_dir : "rings in memory");
     code = run(self, shell);
 

@@ -87,7 +87,7 @@ actor_scheduler_run(const actor_scheduler_options_t *options)
     if (status != STATUS_OK) {
         goto done_core;
     }
-    actor_shell_report(shell, 2, 0, 0,
+    actor_shell_report(shell, ACTOR_STATE_READY, 0, 0,
                        options->endpoint != NULL ? options->endpoint : options->gateway_endpoint);
     status = actor_shell_run(shell);
     actor_shell_destroy(&shell, LINGER_NS);

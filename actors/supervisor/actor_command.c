@@ -1,5 +1,6 @@
 #include "actor_command.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -95,7 +96,10 @@ actor_command_send(const actor_command_t *command, char answer[ACTOR_COMMAND_ANS
         return STATUS_ERR_NOT_FOUND;
     }
     (void)snprintf(endpoint, sizeof endpoint, "ipc://%s", path);
-    (void)snprintf(name, sizeof name, "client-%ld", (long)getpid());
+    /* Two threads of a program are two clients: of one name, the newer would end the older. */
+    static atomic_uint call_count;
+    (void)snprintf(name, sizeof name, "client-%ld-%u", (long)getpid(),
+                   atomic_fetch_add(&call_count, 1));
     const proto_clock_t *clock = proto_clock_system();
     client_t self = {.command = command,
                      .answer = answer,

@@ -1,7 +1,7 @@
 /* actor_command.h - an operator's word to the supervisor of a running node.
  *
  * Owns a short-lived link to the supervisor's socket, which only its own user can open.  Blocks
- * until the answer is there; one thread. */
+ * until the answer is there; any thread, several at once. */
 #ifndef ACTOR_COMMAND_H
 #define ACTOR_COMMAND_H
 
@@ -10,7 +10,11 @@
 
 #include "proto_status.h"
 
-enum { ACTOR_COMMAND_ANSWER_SIZE_BYTES = 1025 };
+enum {
+    ACTOR_COMMAND_ANSWER_SIZE_BYTES = 1025,
+    /* No command waits in a queue, and each has a deadline of the supervisor's well below this. */
+    ACTOR_COMMAND_TIMEOUT_S = 30,
+};
 
 typedef struct {
     const char *run_dir;  /* of the node */

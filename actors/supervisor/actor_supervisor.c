@@ -51,14 +51,14 @@ read_states(actor_supervisor_state_t *self)
         actor_supervised_t *child = &self->children[index];
         if (member->state_changed) {
             member->state_changed = false;
-            child->was_ready = child->was_ready || member->state == 2;
+            child->was_ready = child->was_ready || member->state == ACTOR_STATE_READY;
             if (self->options->on_state != NULL) {
                 actor_supervisor_clear_bar(self);
                 self->options->on_state(self->options->context, member->name, member->state,
                                         member->detail);
             }
         }
-        ready = ready && (member->state == 2 || child->spec->optional);
+        ready = ready && (member->state == ACTOR_STATE_READY || child->spec->optional);
     }
     if (ready && !self->was_ready && self->phase == PHASE_RUNNING) {
         self->was_ready = true;
@@ -140,7 +140,6 @@ run(actor_supervisor_state_t *self)
         read_states(self);
         actor_supervisor_service_children(self, &wait_ns);
         actor_supervisor_service_scheduler(self, &wait_ns);
-        actor_supervisor_service_executor(self, &wait_ns);
         if (self->phase == PHASE_STOPPING) {
             actor_supervisor_service_stop(self, &wait_ns);
         }

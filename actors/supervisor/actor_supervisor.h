@@ -51,7 +51,8 @@ typedef struct {
     /* Called once, on the caller's thread, when every child that counts is READY for the first
      * time; must not block.  May be NULL. */
     void (*on_ready)(void *context);
-    /* Called for each ACTOR_STATE of a child, such as the gateway's "http://..."; may be NULL. */
+    /* Called for each ACTOR_STATE (actor_state_t) of a child, such as the gateway's "http://...";
+     * may be NULL. */
     void (*on_state)(void *context, const char *name, uint32_t state, const char *detail);
     void *context;
 } actor_supervisor_options_t;

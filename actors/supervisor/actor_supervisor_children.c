@@ -268,7 +268,7 @@ child_ended(actor_supervisor_state_t *self, uint32_t index)
     if (!asked) {
         dump_ring(self, child, member->epoch);
     }
-    member->state = 0;
+    member->state = ACTOR_STATE_STARTING;
     if (self->phase == PHASE_RUNNING) {
         plan_restart(self, child);
     }

@@ -104,23 +104,48 @@ complaint(actor_supervisor_member_t *member, const proto_complaint_t *said)
     }
 }
 
-/* An operator's wish; a second one before the first was looked at is told to come again. */
+/* An operator's wish gets a place until it has its answer. */
 static void
-command(actor_supervisor_core_t *self, uint32_t peer, const proto_command_t *wish,
-        actor_outbox_t *outbox)
+command(actor_supervisor_core_t *self, const actor_input_t *input, actor_outbox_t *outbox)
 {
-    if (self->command.is_new) {
-        proto_body_t body = {.command_done = {.status = STATUS_ERR_OVERLOADED,
-                                              .detail = proto_text("another command is in work")}};
-        actor_outbox_push(outbox, (actor_peer_t){peer}, PROTO_KIND_COMMAND_DONE, 0, &body);
+    actor_supervisor_command_t *place = NULL;
+    for (uint32_t i = 0; i < ACTOR_SUPERVISOR_COMMAND_COUNT_MAX && place == NULL; i++) {
+        place = self->commands[i].number == 0 ? &self->commands[i] : NULL;
+    }
+    if (place == NULL) {
+        proto_body_t body = {
+            .command_done = {.status = STATUS_ERR_OVERLOADED,
+                             .detail = proto_text("too many commands wait for their answers; "
+                                                  "try again in a moment")}};
+        actor_outbox_push(outbox, input->from, PROTO_KIND_COMMAND_DONE, 0, &body);
         return;
     }
-    self->command.is_new = true;
-    self->command.peer = peer;
-    copy_text(self->command.verb, sizeof self->command.verb, wish->verb);
-    copy_text(self->command.argument, sizeof self->command.argument, wish->argument);
+    *place =
+        (actor_supervisor_command_t){.number = ++self->command_last, .peer = input->from.index};
+    copy_text(place->verb, sizeof place->verb, input->body->command.verb);
+    copy_text(place->argument, sizeof place->argument, input->body->command.argument);
+    if (actor_supervisor_wish_is_for_executor(place->verb)) {
+        actor_supervisor_wish_ask(self, place, input->now_ns, outbox);
+    } else {
+        place->is_new = true;
+    }
 }
 
+actor_supervisor_command_t *
+actor_supervisor_core_next(actor_supervisor_core_t *self)
+{
+    actor_supervisor_command_t *oldest = NULL;
+    for (uint32_t i = 0; i < ACTOR_SUPERVISOR_COMMAND_COUNT_MAX; i++) {
+        actor_supervisor_command_t *command = &self->commands[i];
+        if (command->number != 0 && command->is_new &&
+            (oldest == NULL || command->number < oldest->number)) {
+            oldest = command;
+        }
+    }
+    return oldest;
+}
+
+/* The end of a process: all others hear of it, and nobody waits for its answer any more. */
 static void
 broadcast_down(actor_supervisor_core_t *self, const proto_body_t *body, actor_outbox_t *outbox)
 {
@@ -132,7 +157,23 @@ broadcast_down(actor_supervisor_core_t *self, const proto_body_t *body, actor_ou
         if (member->peer != ACTOR_PEER_NONE && !concerned) {
             actor_outbox_push(outbox, (actor_peer_t){member->peer}, PROTO_KIND_DOWN, 0, body);
         }
+        if (concerned) {
+            actor_supervisor_wish_member_down(self, index, outbox);
+        }
     }
+}
+
+static void
+peer_down(actor_supervisor_core_t *self, uint32_t peer, uint64_t now_ns, actor_outbox_t *outbox)
+{
+    actor_supervisor_member_t *member = find_peer(self, peer);
+    if (member == NULL) {
+        actor_supervisor_wish_client_down(self, peer, outbox);
+        return;
+    }
+    member->peer = ACTOR_PEER_NONE;
+    member->down_ns = now_ns;
+    actor_supervisor_wish_member_down(self, (uint32_t)(member - self->members), outbox);
 }
 
 /* What the process side asks for. */
@@ -143,21 +184,17 @@ step_local(actor_supervisor_core_t *self, const actor_input_t *input, actor_outb
     if (input->header->kind == PROTO_KIND_PEER_UP) {
         peer_up(self, &body->peer_up);
     } else if (input->header->kind == PROTO_KIND_PEER_DOWN) {
-        actor_supervisor_member_t *member = find_peer(self, body->peer_down.peer);
-        if (member != NULL) {
-            member->peer = ACTOR_PEER_NONE;
-            member->down_ns = input->now_ns;
-        }
-    } else if (input->header->kind == PROTO_KIND_STOP || input->header->kind == PROTO_KIND_RELINK ||
-               input->header->kind == PROTO_KIND_COMMAND) {
+        peer_down(self, body->peer_down.peer, input->now_ns, outbox);
+    } else if (input->header->kind == PROTO_KIND_TIMER) {
+        actor_supervisor_wish_timer(self, input->now_ns, outbox);
+    } else if (input->header->kind == PROTO_KIND_STOP || input->header->kind == PROTO_KIND_RELINK) {
         require(input->header->request >= 1 && input->header->request <= self->member_count);
         uint32_t peer = self->members[input->header->request - 1].peer;
         if (peer != ACTOR_PEER_NONE) {
             actor_outbox_push(outbox, (actor_peer_t){peer}, input->header->kind, 0, body);
         }
     } else if (input->header->kind == PROTO_KIND_COMMAND_DONE) {
-        uint32_t peer = (uint32_t)input->header->request;
-        actor_outbox_push(outbox, (actor_peer_t){peer}, PROTO_KIND_COMMAND_DONE, 0, body);
+        actor_supervisor_core_answer(self, input->header->request, &body->command_done, outbox);
     } else if (input->header->kind == PROTO_KIND_DOWN) {
         broadcast_down(self, body, outbox);
     }
@@ -175,7 +212,9 @@ core_step(void *core, const actor_input_t *input, actor_outbox_t *outbox)
     if (member == NULL) {
         /* Linked, but none of ours: somebody who may open our socket, so an operator. */
         if (input->header->kind == PROTO_KIND_COMMAND) {
-            command(self, input->from.index, &input->body->command, outbox);
+            command(self, input, outbox);
+        } else if (input->header->kind == PROTO_KIND_COMMAND_DONE) {
+            self->refused_count++; /* nobody asked it for anything */
         }
         return;
     }
@@ -188,10 +227,8 @@ core_step(void *core, const actor_input_t *input, actor_outbox_t *outbox)
     } else if (input->header->kind == PROTO_KIND_COMPLAINT) {
         complaint(member, &input->body->complaint);
     } else if (input->header->kind == PROTO_KIND_COMMAND_DONE) {
-        const proto_command_done_t *done = &input->body->command_done;
-        self->executor_answer.is_new = true;
-        self->executor_answer.status = (proto_status_t)done->status;
-        copy_text(self->executor_answer.detail, sizeof self->executor_answer.detail, done->detail);
+        actor_supervisor_wish_done(self, (uint32_t)(member - self->members), input->header->request,
+                                   &input->body->command_done, outbox);
     } else if (input->header->kind == PROTO_KIND_HEARTBEAT) {
         const proto_heartbeat_t *beat = &input->body->heartbeat;
         member->step = beat->step;
@@ -203,15 +240,24 @@ core_step(void *core, const actor_input_t *input, actor_outbox_t *outbox)
 static void
 core_stats(const void *core, proto_stats_t *out)
 {
-    (void)core;
-    (void)out; /* what the shell counts is all there is */
+    const actor_supervisor_core_t *self = core;
+    out->refused_in = self->refused_count; /* the shell adds what it counts */
+}
+
+static uint64_t
+core_deadline_ns(const void *core)
+{
+    return actor_supervisor_wish_deadline_ns(core);
 }
 
 const actor_core_ops_t actor_supervisor_core_ops = {
     .name = "supervisor",
     .role = PROTO_ROLE_SUPERVISOR,
-    .outbox_size_bytes = ACTOR_SUPERVISOR_CHILD_COUNT_MAX * 2048,
-    .outbox_count_max = ACTOR_SUPERVISOR_CHILD_COUNT_MAX,
+    /* A DOWN to each child, an answer and a withdrawal for each command. */
+    .outbox_size_bytes =
+        (ACTOR_SUPERVISOR_CHILD_COUNT_MAX + 2 * ACTOR_SUPERVISOR_COMMAND_COUNT_MAX) * 2048,
+    .outbox_count_max = ACTOR_SUPERVISOR_CHILD_COUNT_MAX + 2 * ACTOR_SUPERVISOR_COMMAND_COUNT_MAX,
     .step = core_step,
+    .deadline_ns = core_deadline_ns,
     .stats = core_stats,
 };

@@ -1,10 +1,14 @@
 /* actor_supervisor_core.h - the supervisor's side of the control links: who is linked, what each
  * child said last, and the messages to them.
  *
- * An actor core as every other: no process, clock or socket here.  STOP, RELINK, COMMAND,
- * DOWN and COMMAND_DONE are injected by the process side (as inputs of its own) and passed on:
- * STOP, RELINK and COMMAND to the child request - 1, DOWN to every linked child but the one that it
- * names, COMMAND_DONE to the peer `request`. */
+ * An actor core as every other: no process, clock or socket here.  STOP, RELINK, DOWN and
+ * COMMAND_DONE are injected by the process side (as inputs of its own) and passed on: STOP and
+ * RELINK to the child request - 1, DOWN to every linked child but the one that it names,
+ * COMMAND_DONE to who gave the command `request`.
+ *
+ * A command of an operator has a number and a place of its own until its one answer: several wait
+ * at once, and each answer finds its own.  Those for an executor are passed on and answered here
+ * (actor_supervisor_executor.c), the others by the process side. */
 #ifndef ACTOR_SUPERVISOR_CORE_H
 #define ACTOR_SUPERVISOR_CORE_H
 
@@ -27,7 +31,7 @@ typedef struct {
     uint64_t epoch;   /* of the incarnation that runs; 0 = none */
     uint32_t peer;    /* ACTOR_PEER_NONE: not linked */
     uint64_t down_ns; /* when its link ended while it ran; 0 = it did not */
-    uint32_t state;   /* as in ACTOR_STATE */
+    uint32_t state;   /* actor_state_t */
     uint64_t done_bytes;
     uint64_t total_bytes;
     char detail[256];
@@ -39,24 +43,27 @@ typedef struct {
     actor_supervisor_scheduler_link_t scheduler;
 } actor_supervisor_member_t;
 
-/* What an operator asked for; one at a time. */
+enum {
+    ACTOR_SUPERVISOR_COMMAND_COUNT_MAX = 8, /* without an answer, of all operators */
+    ACTOR_SUPERVISOR_CHECK_S = 20,          /* a check waits for a step that it can check */
+    ACTOR_SUPERVISOR_WISH_S = 10,           /* anything else is done between two steps */
+};
+
+/* What an operator asked for and has no answer to. */
 typedef struct {
-    bool is_new; /* set here, cleared by the reader */
-    uint32_t peer;
+    uint64_t number;   /* from 1, never used again; 0 = this place is free */
+    uint32_t peer;     /* who waits */
+    bool is_new;       /* for the process side, which clears it when it has read it */
+    uint32_t asked;    /* the member, from 1, that must answer; 0 = none */
+    uint64_t until_ns; /* when that answer is overdue */
     char verb[32];
     char argument[PROTO_TEXT_LEN_MAX + 1];
 } actor_supervisor_command_t;
 
-/* What an executor answered to a wish that was passed on. */
 typedef struct {
-    bool is_new; /* set here, cleared by the reader */
-    proto_status_t status;
-    char detail[PROTO_TEXT_LEN_MAX + 1];
-} actor_supervisor_answer_t;
-
-typedef struct {
-    actor_supervisor_command_t command;
-    actor_supervisor_answer_t executor_answer;
+    actor_supervisor_command_t commands[ACTOR_SUPERVISOR_COMMAND_COUNT_MAX];
+    uint64_t command_last;  /* the last number given */
+    uint64_t refused_count; /* answers that nobody waits for, or from who was not asked */
     actor_supervisor_member_t members[ACTOR_SUPERVISOR_CHILD_COUNT_MAX];
     uint32_t member_count;
 } actor_supervisor_core_t;
@@ -67,5 +74,30 @@ void actor_supervisor_core_init(actor_supervisor_core_t *self,
                                 const actor_supervisor_child_t *children, uint32_t child_count);
 /* A new incarnation of a member begins; the old one's words are forgotten, its numbers kept. */
 void actor_supervisor_core_begin(actor_supervisor_core_t *self, uint32_t index, uint64_t epoch);
+/* The oldest command that the process side has not read, or NULL. */
+actor_supervisor_command_t *actor_supervisor_core_next(actor_supervisor_core_t *self);
+
+/* ---- actor_supervisor_executor.c: for the core itself ---------------------------------------- */
+
+/* Answers and frees the place; number 0 and one that is no longer there are nobody. */
+void actor_supervisor_core_answer(actor_supervisor_core_t *self, uint64_t number,
+                                  const proto_command_done_t *done, actor_outbox_t *outbox);
+/* True for a verb that goes to an executor. */
+bool actor_supervisor_wish_is_for_executor(const char *verb);
+/* Passes a command on, or answers that it cannot. */
+void actor_supervisor_wish_ask(actor_supervisor_core_t *self, actor_supervisor_command_t *command,
+                               uint64_t now_ns, actor_outbox_t *outbox);
+/* The answer of a member to the command `number`. */
+void actor_supervisor_wish_done(actor_supervisor_core_t *self, uint32_t index, uint64_t number,
+                                const proto_command_done_t *done, actor_outbox_t *outbox);
+/* That member ended or lost its link; that operator left; time passed. */
+void actor_supervisor_wish_member_down(actor_supervisor_core_t *self, uint32_t index,
+                                       actor_outbox_t *outbox);
+void actor_supervisor_wish_client_down(actor_supervisor_core_t *self, uint32_t peer,
+                                       actor_outbox_t *outbox);
+void actor_supervisor_wish_timer(actor_supervisor_core_t *self, uint64_t now_ns,
+                                 actor_outbox_t *outbox);
+/* When the first answer is overdue; UINT64_MAX = none is awaited. */
+uint64_t actor_supervisor_wish_deadline_ns(const actor_supervisor_core_t *self);
 
 #endif

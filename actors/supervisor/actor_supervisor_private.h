@@ -47,7 +47,7 @@ typedef struct {
     bool returning; /* this move goes back, because the one before it failed */
     actor_supervisor_move_t move;
     uint64_t move_until_ns;
-    uint32_t client_peer; /* who asked for it; ACTOR_PEER_NONE = nobody */
+    uint64_t command; /* the number of who asked for the move; 0 = nobody did */
 } actor_supervisor_scheduler_t;
 
 typedef enum { PHASE_RUNNING, PHASE_STOPPING, PHASE_DONE } actor_supervisor_phase_t;
@@ -74,9 +74,7 @@ typedef struct {
     bool bar_shown;
     uint64_t now_ns;
     actor_supervisor_scheduler_t scheduler;
-    uint32_t executor_index;    /* whom a wish was passed on to */
-    uint64_t executor_until_ns; /* when its answer is overdue; 0 = none is awaited */
-    bool injected;              /* since the shell's last round: it wants another before we sleep */
+    bool injected; /* since the shell's last round: it wants another before we sleep */
 } actor_supervisor_state_t;
 
 /* Reads the clock into now_ns. */
@@ -120,17 +118,6 @@ const char *actor_supervisor_scheduler_endpoint(const actor_supervisor_state_t *
                                                 uint32_t index);
 /* Commands, complaints, and the move in work. */
 void actor_supervisor_service_scheduler(actor_supervisor_state_t *self, uint64_t *wait_ns);
-
-/* Answers the operator whose command is in work, if there is one. */
-void actor_supervisor_answer(actor_supervisor_state_t *self, proto_status_t status,
-                             const char *detail);
-
-/* ---- actor_supervisor_executor.c ------------------------------------------------------------- */
-
-/* Passes a command on; its answer, or that none came, goes to the operator. */
-void actor_supervisor_ask_executor(actor_supervisor_state_t *self, const char *verb,
-                                   const char *argument);
-void actor_supervisor_service_executor(actor_supervisor_state_t *self, uint64_t *wait_ns);
 
 /* ---- actor_supervisor_progress.c ------------------------------------------------------------- */
 

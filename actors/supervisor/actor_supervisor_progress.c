@@ -55,7 +55,7 @@ actor_supervisor_show_progress(actor_supervisor_state_t *self, uint64_t *wait_ns
             const actor_supervisor_member_t *member = &self->core.members[index];
             done += member->done_bytes;
             total += member->total_bytes;
-            if (member->state == 1) {
+            if (member->state == ACTOR_STATE_LOADING) {
                 detail = member->detail;
             }
         }

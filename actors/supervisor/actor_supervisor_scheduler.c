@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "actor_command.h"
 #include "actor_log.h"
 #include "actor_socket.h"
 #include "actor_supervisor_private.h"
@@ -20,11 +21,14 @@ enum {
     MOVE_MS = 12000, /* both halves: each link gives up after 5 s */
 };
 
+_Static_assert(MOVE_MS / 1000 + 5 <= ACTOR_COMMAND_TIMEOUT_S,
+               "the client waits longer than a move");
+
 void
 actor_supervisor_scheduler_init(actor_supervisor_state_t *self)
 {
     actor_supervisor_scheduler_t *scheduler = &self->scheduler;
-    *scheduler = (actor_supervisor_scheduler_t){.client_peer = ACTOR_PEER_NONE};
+    *scheduler = (actor_supervisor_scheduler_t){.command = 0};
     if (self->options->scheduler_endpoint != NULL) {
         (void)snprintf(scheduler->external, sizeof scheduler->external, "%s",
                        self->options->scheduler_endpoint);
@@ -48,14 +52,21 @@ name_of(const char *external)
     return external[0] != '\0' ? external : "the built-in one";
 }
 
-void
-actor_supervisor_answer(actor_supervisor_state_t *self, proto_status_t status, const char *detail)
+static void
+answer(actor_supervisor_state_t *self, uint64_t number, proto_status_t status, const char *detail)
 {
-    uint32_t peer = self->scheduler.client_peer;
-    self->scheduler.client_peer = ACTOR_PEER_NONE;
-    if (peer != ACTOR_PEER_NONE) {
-        proto_body_t body = {.command_done = {.status = status, .detail = proto_text(detail)}};
-        actor_supervisor_inject(self, PROTO_KIND_COMMAND_DONE, peer, &body);
+    proto_body_t body = {.command_done = {.status = status, .detail = proto_text(detail)}};
+    actor_supervisor_inject(self, PROTO_KIND_COMMAND_DONE, number, &body);
+}
+
+/* Answers who asked for the move in work; a complaint's move has nobody who waits. */
+static void
+answer_move(actor_supervisor_state_t *self, proto_status_t status, const char *detail)
+{
+    uint64_t number = self->scheduler.command;
+    self->scheduler.command = 0;
+    if (number != 0) {
+        answer(self, number, status, detail);
     }
 }
 
@@ -141,7 +152,7 @@ end_move(actor_supervisor_state_t *self)
               ACTOR_LOG_FIELDS(actor_log_str("endpoint", name_of(scheduler->external)),
                                actor_log_str("name", link != NULL ? link->name : "")),
               "%s", text);
-    actor_supervisor_answer(self, STATUS_OK, text);
+    answer_move(self, STATUS_OK, text);
 }
 
 /* Nobody is where we came from either, and it was asked for that no other takes over. */
@@ -169,7 +180,7 @@ fail_move(actor_supervisor_state_t *self, const char *why)
     }
     char text[512];
     (void)snprintf(text, sizeof text, "the scheduler at %s: %s", scheduler->external, why);
-    actor_supervisor_answer(self, STATUS_ERR_PEER_LOST, text);
+    answer_move(self, STATUS_ERR_REFUSED, text);
     if (scheduler->returning && self->options->scheduler_stays) {
         stay(self, why);
         return;
@@ -206,8 +217,7 @@ service_move(actor_supervisor_state_t *self, uint64_t *wait_ns)
             tell(self, PROTO_ROLE_EXECUTOR, "the gateways are away");
         }
         scheduler->move = ACTOR_SUPERVISOR_MOVE_NONE;
-        actor_supervisor_answer(self, STATUS_OK,
-                                "the built-in scheduler takes over as its actors come back");
+        answer_move(self, STATUS_OK, "the built-in scheduler takes over as its actors come back");
     }
 }
 
@@ -271,7 +281,7 @@ read_complaints(actor_supervisor_state_t *self)
 /* ---- commands -------------------------------------------------------------------------------- */
 
 static void
-show(actor_supervisor_state_t *self)
+show(actor_supervisor_state_t *self, uint64_t number)
 {
     char text[900];
     int size = snprintf(text, sizeof text, "in charge: %s", name_of(self->scheduler.external));
@@ -289,7 +299,7 @@ show(actor_supervisor_state_t *self)
                     : snprintf(text + size, sizeof text - (size_t)size, "\n%s: not linked",
                                member->name);
     }
-    actor_supervisor_answer(self, STATUS_OK, text);
+    answer(self, number, STATUS_OK, text);
 }
 
 /* True for a socket on which a node's own actors link to each other.  A gateway or an executor of
@@ -317,62 +327,64 @@ is_inside_a_node(const char *endpoint)
 }
 
 static void
-attach(actor_supervisor_state_t *self, const char *endpoint)
+attach(actor_supervisor_state_t *self, uint64_t number, const char *endpoint)
 {
-    const actor_supervisor_scheduler_t *scheduler = &self->scheduler;
+    actor_supervisor_scheduler_t *scheduler = &self->scheduler;
     if (scheduler->move != ACTOR_SUPERVISOR_MOVE_NONE) {
-        actor_supervisor_answer(self, STATUS_ERR_OVERLOADED,
-                                "another move is under way; try again in a moment");
+        answer(self, number, STATUS_ERR_OVERLOADED,
+               "another move is under way; try again in a moment");
     } else if (strlen(endpoint) >= sizeof scheduler->external) {
-        actor_supervisor_answer(self, STATUS_ERR_CONFIG, "an endpoint has at most 255 bytes");
+        answer(self, number, STATUS_ERR_CONFIG, "an endpoint has at most 255 bytes");
     } else if (strcmp(scheduler->external, endpoint) == 0) {
-        actor_supervisor_answer(self, STATUS_OK, "nothing to do: it is in charge already");
+        answer(self, number, STATUS_OK, "nothing to do: it is in charge already");
     } else if (endpoint[0] != '\0' && !actor_endpoint_is_local(endpoint)) {
-        actor_supervisor_answer(
-            self, STATUS_ERR_CONFIG,
-            "the endpoint cannot be used: it takes ipc:// or tcp://127.0.0.1:PORT");
+        answer(self, number, STATUS_ERR_CONFIG,
+               "the endpoint cannot be used: it takes ipc:// or tcp://127.0.0.1:PORT");
     } else if (is_inside_a_node(endpoint)) {
-        actor_supervisor_answer(
-            self, STATUS_ERR_CONFIG,
-            "there a node's own actors link to each other; `onepath scheduler builtin` goes "
-            "back to the built-in scheduler");
+        answer(self, number, STATUS_ERR_CONFIG,
+               "there a node's own actors link to each other; `onepath scheduler builtin` goes "
+               "back to the built-in scheduler");
     } else {
         begin_move(self, endpoint, "an operator asked for it");
+        scheduler->command = number;
     }
 }
 
 static void
-read_command(actor_supervisor_state_t *self)
+carry_out(actor_supervisor_state_t *self, const actor_supervisor_command_t *command)
 {
-    actor_supervisor_command_t *command = &self->core.command;
-    if (!command->is_new || self->scheduler.client_peer != ACTOR_PEER_NONE) {
-        return; /* it waits until the one in work has its answer */
-    }
-    command->is_new = false;
-    self->scheduler.client_peer = command->peer;
     if (self->phase != PHASE_RUNNING) {
-        actor_supervisor_answer(self, STATUS_ERR_REFUSED, "the node is ending");
+        answer(self, command->number, STATUS_ERR_REFUSED, "the node is ending");
     } else if (strcmp(command->verb, "scheduler-attach") == 0 && command->argument[0] != '\0') {
-        attach(self, command->argument);
+        attach(self, command->number, command->argument);
     } else if (strcmp(command->verb, "scheduler-builtin") == 0) {
-        attach(self, "");
+        attach(self, command->number, "");
     } else if (strcmp(command->verb, "scheduler-show") == 0) {
-        show(self);
-    } else if (strncmp(command->verb, "executor-", 9) == 0) {
-        actor_supervisor_ask_executor(self, command->verb, command->argument);
+        show(self, command->number);
     } else {
-        actor_supervisor_answer(
-            self, STATUS_ERR_INVALID,
-            "no such command: scheduler-attach ENDPOINT, scheduler-builtin, scheduler-show, "
-            "executor-check, executor-graphs on|off, executor-show");
+        answer(self, command->number, STATUS_ERR_INVALID,
+               "no such command: scheduler-attach ENDPOINT, scheduler-builtin, scheduler-show, "
+               "executor-check, executor-graphs on|off, executor-show");
+    }
+}
+
+static void
+read_commands(actor_supervisor_state_t *self)
+{
+    actor_supervisor_command_t *command = actor_supervisor_core_next(&self->core);
+    while (command != NULL) {
+        command->is_new = false;
+        carry_out(self, command);
+        command = actor_supervisor_core_next(&self->core);
     }
 }
 
 void
 actor_supervisor_service_scheduler(actor_supervisor_state_t *self, uint64_t *wait_ns)
 {
-    read_command(self);
+    read_commands(self);
     if (self->phase != PHASE_RUNNING) {
+        answer_move(self, STATUS_ERR_REFUSED, "the node is ending");
         return;
     }
     read_complaints(self);

@@ -450,6 +450,13 @@ run_executor_take_check(run_executor_t *self, proto_status_t *result, const char
     return STATUS_OK;
 }
 
+void
+run_executor_drop_check(run_executor_t *self)
+{
+    self->shadow.is_wanted = false;
+    self->shadow.is_done = false;
+}
+
 bool
 run_executor_is_busy(const run_executor_t *self)
 {

@@ -107,6 +107,9 @@ MUST_CHECK proto_status_t run_executor_want_check(run_executor_t *self, bool is_
 MUST_CHECK proto_status_t run_executor_take_check(run_executor_t *self, proto_status_t *result,
                                                   const char **text_p);
 
+/* A check that was asked for and not made is not wanted any more. */
+void run_executor_drop_check(run_executor_t *self);
+
 /* What was sized and how, one line for each subject, for the start log. */
 const char *run_executor_summary(const run_executor_t *self);
 

@@ -23,36 +23,50 @@ def command(run_dir, *words):
 
 
 class Load:
-    """Streams at once; texts() waits for their ends."""
+    """Streams at once, each begun again when it ends, so that there is load until texts() is called,
+    which waits for the last ones."""
 
     def __init__(self, node, fields):
-        self.node, self.results = node, {}
+        self.node, self.results = node, {prompt: [] for prompt in PROMPTS}
         self.counts = {prompt: 0 for prompt in PROMPTS}
+        self.is_over = threading.Event()
         self.threads = [threading.Thread(target=self._run, args=(prompt, fields)) for prompt in PROMPTS]
         for thread in self.threads:
             thread.start()
 
     def _run(self, prompt, fields):
-        def on_event(events):
-            self.counts[prompt] = len(events)
-        try:
-            self.results[prompt] = self.node.stream(prompt, on_event, timeout=180, **fields)
-        except OSError as error:
-            self.results[prompt] = ([{"error": str(error)}], "broken")
+        def on_event(_):
+            self.counts[prompt] += 1
+        ended = "done"
+        while ended == "done":
+            try:
+                events, ended = self.node.stream(prompt, on_event, timeout=180, **fields)
+            except OSError as error:
+                events, ended = [{"error": str(error)}], "broken"
+            self.results[prompt].append((events, ended))
+            if self.is_over.is_set():
+                return
 
     def wait_progress(self, events):
+        """So many more events of each stream, from now on."""
+        until = {prompt: count + events for prompt, count in self.counts.items()}
         wait_for(f"{events} events of each stream", 90,
-                 lambda: all(count >= events for count in self.counts.values()) or self.results)
-        check(not self.results, f"a stream ended before {events} events: {self.results.keys()}")
+                 lambda: all(self.counts[prompt] >= count for prompt, count in until.items()) or
+                 not all(thread.is_alive() for thread in self.threads))
+        check(all(thread.is_alive() for thread in self.threads), f"a stream broke: {self.results}")
 
     def texts(self):
+        """The one text of each prompt: all its streams must have given the same."""
+        self.is_over.set()
         for thread in self.threads:
             thread.join(240)
         texts = {}
-        for prompt, (events, ended) in self.results.items():
-            check(ended == "done", f"the stream of '{prompt}' ended as {ended}: {events[-1:]}")
-            texts[prompt] = "".join(event["choices"][0]["text"] for event in events if event["choices"])
-        check(len(texts) == len(PROMPTS), "a stream has no result")
+        for prompt, results in self.results.items():
+            check(results, f"the stream of '{prompt}' has no result")
+            for events, ended in results:
+                check(ended == "done", f"the stream of '{prompt}' ended as {ended}: {events[-1:]}")
+                text = "".join(event["choices"][0]["text"] for event in events if event["choices"])
+                check(texts.setdefault(prompt, text) == text, f"two streams of '{prompt}' differ")
         return texts
 
 
@@ -66,7 +80,7 @@ def decode_steps(node):
 
 def a_check_under_load_finds_no_difference(node, run_dir, fields, expected):
     load = Load(node, fields)
-    for events in (8, 30, 50):
+    for events in (8, 20, 20):
         load.wait_progress(events)
         code, text = command(run_dir, "check")
         check(code == 0 and "agree in every bit" in text, f"check gave {code}: {text}")
@@ -90,12 +104,36 @@ def graphs_go_off_and_on(node, run_dir, fields, expected):
     check(code == 0 and "graphs are off" in text, f"graphs off gave {code}: {text}")
     code, text = command(run_dir, "check")
     check(code == 1 and "nothing to compare" in text, f"a check without graphs gave {code}: {text}")
-    load.wait_progress(40)
+    load.wait_progress(30)
     code, text = command(run_dir, "graphs", "on")
     check(code == 0 and "graphs are on" in text, f"graphs on gave {code}: {text}")
     check(load.texts() == expected, "a text differs after graphs went off and on")
     code, text = command(run_dir, "show")
     check(code == 0 and "graphs are on" in text, f"show gave {code}: {text}")
+
+
+def graphs_off_ends_a_pending_check(run_dir):
+    """On an idle node: of two checks one waits, and the other says so."""
+    answers = []
+    threads = [threading.Thread(target=lambda: answers.append(command(run_dir, "check"))) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    wait_for("the answer of the second check", 15, lambda: answers)
+    check(answers[0][0] == 75 and "another check" in answers[0][1], f"the second check gave {answers}")
+    code, text = command(run_dir, "graphs", "off")
+    check(code == 0 and "graphs are off" in text, f"graphs off gave {code}: {text}")
+    for thread in threads:
+        thread.join(15)
+    check(len(answers) == 2 and answers[1][0] == 1 and "switched off" in answers[1][1],
+          f"the pending check gave {answers[1:]}")
+    code, text = command(run_dir, "graphs", "on")
+    check(code == 0 and "graphs are on" in text, f"graphs on gave {code}: {text}")
+
+
+def the_null_device_takes_no_command(run_dir):
+    for words in (("check",), ("graphs", "off"), ("show",)):
+        code, text = command(run_dir, *words)
+        check(code == 78 and "null device" in text, f"{words} of the null device gave {code}: {text}")
 
 
 def wrong_words_are_refused(run_dir):
@@ -128,6 +166,7 @@ def run(folder):
         wrong_words_are_refused(run_dir)
         code, text = command(run_dir, "check")
         check(code == 75 and "no step came" in text, f"a check of an idle node gave {code}: {text}")
+        graphs_off_ends_a_pending_check(run_dir)
         expected = Load(node, FIELDS).texts()
         graphs_go_off_and_on(node, run_dir, FIELDS, expected)
         check(decode_steps(node)["eager"] > 10, "no eager steps while graphs were off")
@@ -141,6 +180,9 @@ def run(folder):
         check(Load(node, FIELDS).texts() == expected, "a text differs above the ladder")
         counts = decode_steps(node)
         check(counts["above"] > 10 and counts["eager"] == counts["above"], f"above the ladder: {counts}")
+    with System("--run-dir", run_dir, "--null-device") as node:
+        node.wait_ready()
+        the_null_device_takes_no_command(run_dir)
 
 
 def main():

@@ -624,7 +624,7 @@ START_TEST(supervisor_is_obeyed)
                                                     .epoch = 50,
                                                     .supervisor_endpoint = control},
                             &link);
-    actor_shell_report(shell, 2, 0, 0, "ready");
+    actor_shell_report(shell, ACTOR_STATE_READY, 0, 0, "ready");
     boss_wait(&boss, PROTO_KIND_HELLO);
     proto_body_t init = {.init = {.version = PROTO_SCHEMA_VERSION,
                                   .role = PROTO_ROLE_SUPERVISOR,

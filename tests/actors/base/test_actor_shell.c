@@ -99,7 +99,7 @@ post_many(void *context)
             atomic_fetch_add(&posted_ok, 1);
         }
         if (index % 100 == 0) {
-            actor_shell_report(shell, 1, index, 1000, "loading");
+            actor_shell_report(shell, ACTOR_STATE_LOADING, index, 1000, "loading");
         }
     }
     return NULL;

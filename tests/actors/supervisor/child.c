@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "actor_executor.h"
 #include "actor_log.h"
 #include "actor_recorder.h"
 #include "actor_shell.h"
@@ -100,6 +101,48 @@ run_recorder(int argc, char **argv, uint64_t epoch)
     return actor_recorder_run(&options);
 }
 
+/* An executor with the null device; no scheduler is there. */
+static int
+run_null(int argc, char **argv, uint64_t epoch)
+{
+    actor_executor_options_t options = {.name = option(argc, argv, "--name"),
+                                        .epoch = epoch,
+                                        .scheduler_endpoint = option(argc, argv, "--scheduler-at"),
+                                        .supervisor_endpoint = option(argc, argv, "--supervisor"),
+                                        .ring_fd = -1,
+                                        .null_device = true};
+    return actor_executor_run(&options);
+}
+
+/* The scripted executor: a check stays pending until graphs go off; `show` tells of it. */
+typedef struct {
+    actor_shell_t *shell;
+    uint64_t check; /* its number; 0 = none is pending */
+} script_t;
+
+static bool
+is_verb(const proto_command_t *wish, const char *verb)
+{
+    return wish->verb.size_bytes == strlen(verb) &&
+           memcmp(wish->verb.data, verb, wish->verb.size_bytes) == 0;
+}
+
+static void
+on_command(void *context, uint64_t number, const proto_command_t *wish)
+{
+    script_t *self = context;
+    if (is_verb(wish, "executor-check")) {
+        self->check = number;
+    } else if (is_verb(wish, "executor-show")) {
+        actor_shell_answer(self->shell, number, STATUS_OK,
+                           self->check != 0 ? "a check is pending" : "no check is pending");
+    } else if (is_verb(wish, "executor-graphs")) {
+        actor_shell_answer(self->shell, self->check, STATUS_ERR_REFUSED, "graphs went off");
+        actor_shell_answer(self->shell, number, STATUS_OK, "graphs are off");
+        self->check = 0;
+    }
+}
+
 int
 main(int argc, char **argv)
 {
@@ -123,6 +166,10 @@ main(int argc, char **argv)
     if (strcmp(mode, "recorder") == 0) {
         return run_recorder(argc, argv, epoch);
     }
+    if (strcmp(mode, "null") == 0) {
+        return run_null(argc, argv, epoch);
+    }
+    script_t script = {.check = 0};
     child_core_t core = {.busy = strcmp(mode, "busy") == 0,
                          .stuck = strcmp(mode, "stuck") == 0,
                          .deadline_ns = 0};
@@ -131,15 +178,18 @@ main(int argc, char **argv)
                                      .ops = &ops,
                                      .core = &core,
                                      .supervisor_endpoint = option(argc, argv, "--supervisor"),
+                                     .command = strcmp(mode, "commands") == 0 ? on_command : NULL,
+                                     .command_context = &script,
                                      .ring_fd = ring_text != NULL ? atoi(ring_text) : -1};
     actor_shell_t *shell = NULL;
     if (actor_shell_new(&options, &shell) != STATUS_OK) {
         return 70;
     }
+    script.shell = shell;
     char detail[64];
     (void)snprintf(detail, sizeof detail, "pid=%d", (int)getpid());
-    actor_shell_report(shell, 1, 50, 100, "half way");
-    actor_shell_report(shell, 2, 100, 100, detail);
+    actor_shell_report(shell, ACTOR_STATE_LOADING, 50, 100, "half way");
+    actor_shell_report(shell, ACTOR_STATE_READY, 100, 100, detail);
     if (strcmp(mode, "abort") == 0) {
         /* Works for a moment, so that there is something in its ring. */
         uint64_t until_ns = proto_clock_monotonic_ns(proto_clock_system()) + 150000000;

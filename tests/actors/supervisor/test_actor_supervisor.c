@@ -13,6 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "actor_core.h"
 #include "actor_log.h"
 #include "actor_supervisor.h"
 #include "proto_clock.h"
@@ -85,7 +86,7 @@ static void
 on_state(void *context, const char *name, uint32_t state, const char *detail)
 {
     (void)context;
-    if (state != 2 || strncmp(detail, "pid=", 4) != 0) {
+    if (state != ACTOR_STATE_READY || strncmp(detail, "pid=", 4) != 0) {
         return;
     }
     for (uint32_t index = 0; index < seen.child_count; index++) {
@@ -456,7 +457,7 @@ tell_pid(void *context, const char *name, uint32_t state, const char *detail)
 {
     int fd = *(const int *)context;
     (void)name;
-    if (state == 2) {
+    if (state == ACTOR_STATE_READY) {
         pid_t pid = (pid_t)atoi(detail + 4);
         ck_assert_int_eq(write(fd, &pid, sizeof pid), sizeof pid);
     }
