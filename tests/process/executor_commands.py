@@ -153,7 +153,7 @@ def the_memory_sum_is_logged(node):
 
 
 def run(folder):
-    run_dir = f"{folder}/run"
+    run_dir = f"{folder}/run-1"
     with System("--run-dir", run_dir) as node:
         node.wait_ready()
         the_memory_sum_is_logged(node)
@@ -171,15 +171,18 @@ def run(folder):
         graphs_go_off_and_on(node, run_dir, FIELDS, expected)
         check(decode_steps(node)["eager"] > 10, "no eager steps while graphs were off")
         check(decode_steps(node)["above"] == 0, "no step was above the ladder")
+    run_dir = f"{folder}/run-2"
     with System("--run-dir", run_dir, "--enable-fault-injection", "--fault",
                 "executor/executor.check_differs:drop") as node:
         node.wait_ready()
         a_planted_difference_is_found_and_named(node, run_dir, FIELDS, expected)
+    run_dir = f"{folder}/run-3"
     with System("--run-dir", run_dir, "--max-capture-size", "2") as node:
         node.wait_ready()
         check(Load(node, FIELDS).texts() == expected, "a text differs above the ladder")
         counts = decode_steps(node)
         check(counts["above"] > 10 and counts["eager"] == counts["above"], f"above the ladder: {counts}")
+    run_dir = f"{folder}/run-4"
     with System("--run-dir", run_dir, "--null-device") as node:
         node.wait_ready()
         the_null_device_takes_no_command(run_dir)
