@@ -84,15 +84,15 @@ cluster_sync()
                      : "memory");
 }
 
-/* What stands at this block's shared address in another block of the cluster. */
-__device__ __forceinline__ float
+/* What stands at this block's shared address, 16-byte aligned, in another block of the cluster. */
+__device__ __forceinline__ float4
 load_cluster(uint32_t shared, uint32_t rank)
 {
-    float value;
+    float4 value;
     asm volatile("{\n.reg .u32 a;\n"
-                 "mapa.shared::cluster.u32 a, %1, %2;\n"
-                 "ld.shared::cluster.f32 %0, [a];\n}"
-                 : "=f"(value)
+                 "mapa.shared::cluster.u32 a, %4, %5;\n"
+                 "ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [a];\n}"
+                 : "=f"(value.x), "=f"(value.y), "=f"(value.z), "=f"(value.w)
                  : "r"(shared), "r"(rank)
                  : "memory");
     return value;
