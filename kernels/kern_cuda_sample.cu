@@ -13,6 +13,8 @@ namespace {
 
 constexpr int THREADS = 1024;
 constexpr int WARPS = THREADS / 32;
+constexpr int PARTS = 32; /* of a row that is searched by many blocks: one for each lane */
+constexpr int SEARCHERS = 256;
 constexpr float UNIT = 17592186044416.0f; /* 2^44; a vocabulary is at most 2^18 */
 
 typedef unsigned long long mass_t;
@@ -39,8 +41,9 @@ struct shared_t {
 struct request_t {
     const kern_sample_args_t &a;
     shared_t &s;
-    float *changed; /* [vocabulary] */
-    float *weights; /* [vocabulary] */
+    float *changed;      /* [vocabulary] */
+    float *weights;      /* [vocabulary] */
+    const best_t *parts; /* [rows][PARTS], what search_kernel found; nullptr = it did not run */
     uint32_t request;
     uint32_t slot;
     uint16_t *counts; /* nullptr without penalties */
@@ -53,14 +56,21 @@ better(best_t a, best_t b)
     return second ? b : a;
 }
 
-__device__ best_t
-block_best(best_t best, shared_t &s)
+__device__ __forceinline__ best_t
+warp_best(best_t best)
 {
     for (int step = 16; step > 0; step /= 2) {
         best_t other = {__shfl_xor_sync(0xffffffffu, best.value, step),
                         __shfl_xor_sync(0xffffffffu, best.at, step)};
         best = better(best, other);
     }
+    return best;
+}
+
+__device__ best_t
+block_best(best_t best, shared_t &s)
+{
+    best = warp_best(best);
     __syncthreads();
     if (threadIdx.x % 32 == 0) {
         s.best[threadIdx.x / 32] = best;
@@ -99,6 +109,61 @@ find_best(const float *z, uint32_t count, shared_t &s, bool *nan)
     best.at = best.at == 0xffffffffu ? threadIdx.x : best.at;
     *nan = __syncthreads_or(bad) != 0;
     return block_best(best, s);
+}
+
+/* The best of a part of each row, so that a row does not wait for one multiprocessor; its value is
+ * not a number if any of the part is not. */
+__global__ void
+__launch_bounds__(SEARCHERS)
+    search_kernel(const __grid_constant__ kern_sample_args_t a, best_t *parts)
+{
+    constexpr int AHEAD = 10;
+    __shared__ best_t found[SEARCHERS / 32];
+    uint32_t each = (a.vocabulary + PARTS - 1) / PARTS;
+    uint32_t begin = min(blockIdx.x * each, a.vocabulary);
+    uint32_t end = min(begin + each, a.vocabulary);
+    const float *z = a.logits + blockIdx.y * a.logits_stride;
+    pdl_trigger();
+    pdl_wait();
+    best_t best = {-CUDART_INF_F, 0xffffffffu};
+    bool bad = false;
+    for (uint32_t i = begin + threadIdx.x; i < end; i += SEARCHERS * AHEAD) {
+        float values[AHEAD];
+#pragma unroll
+        for (int j = 0; j < AHEAD; j++) {
+            values[j] = i + j * SEARCHERS < end ? z[i + j * SEARCHERS] : -CUDART_INF_F;
+        }
+#pragma unroll
+        for (int j = 0; j < AHEAD; j++) {
+            bad = bad || values[j] != values[j];
+            if (values[j] > best.value) {
+                best = best_t{values[j], i + j * SEARCHERS};
+            }
+        }
+    }
+    best = warp_best(best);
+    if (threadIdx.x % 32 == 0) {
+        found[threadIdx.x / 32] = best;
+    }
+    bad = __syncthreads_or(bad) != 0;
+    if (threadIdx.x == 0) {
+        for (int w = 1; w < SEARCHERS / 32; w++) {
+            best = better(best, found[w]);
+        }
+        best.value = bad ? CUDART_NAN_F : best.value;
+        parts[blockIdx.y * PARTS + blockIdx.x] = best;
+    }
+}
+
+/* The same as find_best() of the row, from its parts. */
+__device__ best_t
+merge_parts(const best_t *parts, bool *nan)
+{
+    best_t best = parts[threadIdx.x % 32];
+    *nan = __any_sync(0xffffffffu, best.value != best.value) != 0;
+    best = warp_best(best);
+    best.at = best.at == 0xffffffffu ? 0 : best.at; /* all -inf: the first */
+    return best;
 }
 
 /* Unsigned keys in the order of the floats (no NaN); -0 and 0 share one. */
@@ -528,7 +593,8 @@ sample_row(const request_t &self, uint32_t column, int32_t candidate)
     const float *logits = a.logits + row * a.logits_stride;
     int64_t position = (int64_t)a.seq_lens[self.request] - a.rows_per_request + (int64_t)column + 1;
     bool nan;
-    best_t raw = find_best(logits, a.vocabulary, self.s, &nan);
+    best_t raw = self.parts != nullptr ? merge_parts(self.parts + row * PARTS, &nan)
+                                       : find_best(logits, a.vocabulary, self.s, &nan);
     if (threadIdx.x == 0) {
         a.flags[row] = nan ? KERN_SAMPLE_FLAG_NAN : 0;
     }
@@ -587,13 +653,14 @@ sample_request(const request_t &self)
 }
 
 __global__ void
-__launch_bounds__(THREADS) sample_kernel(const __grid_constant__ kern_sample_args_t a)
+__launch_bounds__(THREADS)
+    sample_kernel(const __grid_constant__ kern_sample_args_t a, const best_t *parts)
 {
     __shared__ shared_t shared;
     size_t stride = ((size_t)a.vocabulary + 15) / 16 * 16;
     float *scratch = static_cast<float *>(a.workspace) + blockIdx.x * 2 * stride;
-    pdl_wait();
     pdl_trigger();
+    pdl_wait();
     for (uint32_t request = blockIdx.x; request < a.bs; request += gridDim.x) {
         int32_t slot = a.slots[request];
         uint32_t own = slot >= 0 && (uint32_t)slot < a.pool.slot_count ? (uint32_t)slot : 0;
@@ -601,13 +668,11 @@ __launch_bounds__(THREADS) sample_kernel(const __grid_constant__ kern_sample_arg
         bool has_penalty = a.pool.counts != nullptr && ((repetition > 0.0f && repetition != 1.0f) ||
                                                         a.pool.presence_penalty[own] != 0.0f ||
                                                         a.pool.frequency_penalty[own] != 0.0f);
-        request_t self = {a,
-                          shared,
-                          scratch,
-                          scratch + stride,
-                          request,
-                          own,
-                          has_penalty ? a.pool.counts + (size_t)own * a.vocabulary : nullptr};
+        request_t self = {
+            a,       shared,
+            scratch, scratch + stride,
+            parts,   request,
+            own,     has_penalty ? a.pool.counts + (size_t)own * a.vocabulary : nullptr};
         sample_request(self);
     }
 }
@@ -616,8 +681,8 @@ __global__ void
 count_clear_kernel(const __grid_constant__ kern_sample_counts_args_t a)
 {
     uint32_t id = blockIdx.x * blockDim.x + threadIdx.x;
-    pdl_wait();
     pdl_trigger();
+    pdl_wait();
     if (id < a.vocabulary) {
         a.counts[id] = 0;
     }
@@ -627,8 +692,8 @@ __global__ void
 count_kernel(const __grid_constant__ kern_sample_counts_args_t a)
 {
     uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
-    pdl_wait();
     pdl_trigger();
+    pdl_wait();
     if (i >= a.token_count) {
         return;
     }
@@ -672,11 +737,25 @@ kern_sample_cuda(const kern_sample_args_t *args, const kern_cuda_where_t *where)
         return (int)cudaErrorNotSupported;
     }
     kern_cuda_launch_t how = {};
-    how.grid = dim3((uint32_t)samplers);
-    how.threads = THREADS;
+    how.threads = SEARCHERS;
     how.pdl = where->pdl;
     how.stream = where->stream;
-    return launch(sample_kernel, how, *args);
+    /* The parts lie at the end of the workspace, behind what the samplers have. */
+    uint32_t rows = args->bs * args->rows_per_request;
+    size_t parts_bytes = ((size_t)rows * PARTS * sizeof(best_t) + 63) / 64 * 64;
+    best_t *parts = nullptr;
+    if (samplers * each + parts_bytes + 64 <= args->workspace_size_bytes && rows <= 65535) {
+        size_t at = (args->workspace_size_bytes - parts_bytes) / 64 * 64;
+        parts = reinterpret_cast<best_t *>(static_cast<uint8_t *>(args->workspace) + at);
+        how.grid = dim3(PARTS, rows);
+        int status = launch(search_kernel, how, *args, parts);
+        if (status != 0) {
+            return status;
+        }
+    }
+    how.grid = dim3((uint32_t)samplers);
+    how.threads = THREADS;
+    return launch(sample_kernel, how, *args, (const best_t *)parts);
 }
 
 int
