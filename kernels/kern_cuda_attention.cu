@@ -16,6 +16,7 @@ constexpr int KEYS = 16; /* of a warp in one turn */
 constexpr int HEADS = 8; /* query heads of a block */
 constexpr int SPLIT = KERN_ATTENTION_SPLIT;
 constexpr int MERGERS = 4;               /* groups of threads that merge splits */
+constexpr uint32_t HEADS_SPREAD = 1024;  /* up to so many, several groups for each head */
 constexpr uint32_t BLOCKS_AT_ONCE = 264; /* that a large device runs */
 constexpr uint32_t ACROSS_MIN = 4;       /* blocks over a row's splits, if there are so many */
 
@@ -244,8 +245,8 @@ __global__ void __launch_bounds__(32 * WARPS)
     uint32_t kv_head = blockIdx.y / tiles;
     uint32_t first_head = blockIdx.y % tiles * HEADS;
     uint32_t heads = min(group - first_head, (uint32_t)HEADS);
-    pdl_wait();
     pdl_trigger();
+    pdl_wait();
     span_t span = span_of(a, row);
     if (span.begin / SPLIT + (int)blockIdx.x >= (span.end + SPLIT - 1) / SPLIT) {
         return;
@@ -254,7 +255,7 @@ __global__ void __launch_bounds__(32 * WARPS)
     uint32_t mine = shared_address(shared) + warp * turn::STAGES * turn::BYTES;
     uint32_t head = kv_head * group + first_head;
     uint32_t q[DIM / 16][2];
-    load_queries<DIM>(a, row, head, heads, q);
+    bool has_queries = false;
     for (int split = span.begin / SPLIT + (int)blockIdx.x; split * SPLIT < span.end;
          split += gridDim.x) {
         int begin = split * SPLIT;
@@ -268,6 +269,10 @@ __global__ void __launch_bounds__(32 * WARPS)
                                begin + ((from + i) * WARPS + warp) * KEYS, span);
             }
             copy_commit();
+        }
+        if (!has_queries) { /* while the first keys are under way */
+            load_queries<DIM>(a, row, head, heads, q);
+            has_queries = true;
         }
         state_t<DIM> state = {-CUDART_INF_F, 0.0f, {}};
         for (int at = from; at < turns; at++) {
@@ -292,7 +297,34 @@ __global__ void __launch_bounds__(32 * WARPS)
     }
 }
 
-/* A quarter of the splits for each head_dim threads, then the quarters in order. */
+/* Splits begin .. end - 1 of a head, counted from the part `first`: one value of the head. */
+struct merged_t {
+    float max;
+    float sum;
+    float value;
+};
+
+__device__ __forceinline__ merged_t
+merge_splits(const parts_t &parts, size_t first, int begin, int end, uint32_t head_dim,
+             uint32_t dim)
+{
+    merged_t m = {-CUDART_INF_F, 0.0f, 0.0f};
+    for (int s = begin; s < end; s++) {
+        m.max = fmaxf(m.max, parts.maxima[first + s]);
+    }
+    float base = m.max == -CUDART_INF_F ? 0.0f : m.max;
+#pragma unroll 4
+    for (int s = begin; s < end; s++) {
+        float weight = exp2f(parts.maxima[first + s] - base);
+        m.sum = __fmaf_rn(parts.sums[first + s], weight, m.sum);
+        m.value = __fmaf_rn(parts.values[(first + s) * head_dim + dim], weight, m.value);
+    }
+    return m;
+}
+
+/* A quarter of the splits for each head_dim threads, then the quarters in order; or, with many
+ * heads to merge, all quarters for the same head_dim threads, to the same bits. */
+template <bool IS_SPREAD>
 __global__ void __launch_bounds__(1024)
     merge_kernel(const __grid_constant__ kern_attention_decode_args_t a, parts_t parts)
 {
@@ -303,50 +335,48 @@ __global__ void __launch_bounds__(1024)
     uint32_t row = blockIdx.y;
     uint32_t quarter = threadIdx.x / head_dim;
     uint32_t dim = threadIdx.x % head_dim;
-    pdl_wait();
     pdl_trigger();
+    pdl_wait();
     span_t span = span_of(a, row);
     int low = span.begin / SPLIT;
     int count = max((span.end + SPLIT - 1) / SPLIT - low, 0);
     size_t first = part_index(a, parts, row, head, low);
-    int begin = count * (int)quarter / MERGERS;
-    int end = count * ((int)quarter + 1) / MERGERS;
-    float max = -CUDART_INF_F;
-    for (int s = begin; s < end; s++) {
-        max = fmaxf(max, parts.maxima[first + s]);
+    merged_t merged[MERGERS];
+    if (IS_SPREAD) {
+        merged_t mine = merge_splits(parts, first, count * (int)quarter / MERGERS,
+                                     count * ((int)quarter + 1) / MERGERS, head_dim, dim);
+        shared_values[quarter][dim] = mine.value;
+        if (dim == 0) {
+            limits[quarter][0] = mine.max;
+            limits[quarter][1] = mine.sum;
+        }
+        __syncthreads();
+        if (quarter > 0) {
+            return;
+        }
     }
-    float base = max == -CUDART_INF_F ? 0.0f : max;
-    float sum = 0.0f;
-    float value = 0.0f;
-#pragma unroll 4
-    for (int s = begin; s < end; s++) {
-        float weight = exp2f(parts.maxima[first + s] - base);
-        sum += parts.sums[first + s] * weight;
-        value += parts.values[(first + s) * head_dim + dim] * weight;
-    }
-    shared_values[quarter][dim] = value;
-    if (dim == 0) {
-        limits[quarter][0] = max;
-        limits[quarter][1] = sum;
-    }
-    __syncthreads();
-    if (quarter > 0) {
-        return;
+#pragma unroll
+    for (int i = 0; i < MERGERS; i++) {
+        merged[i] = IS_SPREAD ? merged_t{limits[i][0], limits[i][1], shared_values[i][dim]}
+                              : merge_splits(parts, first, count * i / MERGERS,
+                                             count * (i + 1) / MERGERS, head_dim, dim);
     }
     float sink = sink_of(a.cache, head);
-    max = sink;
+    float max = sink;
+#pragma unroll
     for (int i = 0; i < MERGERS; i++) {
-        max = fmaxf(max, limits[i][0]);
+        max = fmaxf(max, merged[i].max);
     }
-    base = max == -CUDART_INF_F ? 0.0f : max;
+    float base = max == -CUDART_INF_F ? 0.0f : max;
     float total = exp2f(sink - base);
-    float merged = 0.0f;
+    float value = 0.0f;
+#pragma unroll
     for (int i = 0; i < MERGERS; i++) {
-        float weight = exp2f(limits[i][0] - base);
-        total += limits[i][1] * weight;
-        merged += shared_values[i][dim] * weight;
+        float weight = exp2f(merged[i].max - base);
+        total = __fmaf_rn(merged[i].sum, weight, total);
+        value = __fmaf_rn(merged[i].value, weight, value);
     }
-    float result = total > 0.0f || total != total ? merged / total : 0.0f;
+    float result = total > 0.0f || total != total ? value / total : 0.0f;
     output_t output = {a.output, a.output_stride, a.output_form, a.output_rows};
     uint32_t to = a.output_first + row;
     write_value(output, to, head * head_dim + dim, result);
@@ -406,8 +436,9 @@ kern_attention_decode_cuda(const kern_attention_decode_args_t *args, const kern_
     }
     kern_cuda_launch_t how = {};
     how.grid = dim3(cache->q_heads, rows);
-    how.threads = MERGERS * cache->head_dim;
+    bool is_spread = cache->q_heads * rows <= HEADS_SPREAD;
+    how.threads = (is_spread ? MERGERS : 1) * cache->head_dim;
     how.pdl = where->pdl;
     how.stream = where->stream;
-    return launch(merge_kernel, how, *args, parts);
+    return launch(is_spread ? merge_kernel<true> : merge_kernel<false>, how, *args, parts);
 }
