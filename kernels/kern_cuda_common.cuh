@@ -18,7 +18,8 @@ pdl_wait()
 #endif
 }
 
-/* Permits the successor's start; publishes nothing. */
+/* Permits the successor's start; publishes nothing.  It stands before the kernel's own wait, so
+ * that the successor can load its weights while this one still waits. */
 __device__ __forceinline__ void
 pdl_trigger()
 {

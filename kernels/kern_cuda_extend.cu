@@ -243,8 +243,8 @@ __launch_bounds__(THREADS) extend_kernel(const __grid_constant__ kern_attention_
     constexpr int KEYS = tile_t<DIM>::KEYS;
     constexpr int STAGE_BYTES = 2 * tile_t<DIM>::BYTES;
     extern __shared__ __align__(128) uint8_t memory[];
-    pdl_wait();
     pdl_trigger();
+    pdl_wait();
     rows_t rows = rows_of(a, blockIdx.x);
     if (rows.count == 0) {
         return;

@@ -15,8 +15,8 @@ thread_index()
 __global__ void
 table_expand_kernel(const __grid_constant__ kern_table_expand_args_t a)
 {
-    pdl_wait();
     pdl_trigger();
+    pdl_wait();
     uint32_t b = blockIdx.y;
     uint32_t column = thread_index();
     if (column >= a.page_columns) {
@@ -35,8 +35,8 @@ table_expand_kernel(const __grid_constant__ kern_table_expand_args_t a)
 __global__ void
 table_copy_kernel(const __grid_constant__ kern_table_copy_args_t a)
 {
-    pdl_wait();
     pdl_trigger();
+    pdl_wait();
     uint32_t column = thread_index();
     if (column < a.columns) {
         a.to[blockIdx.y * a.to_stride + column] = a.from[blockIdx.y * a.from_stride + column];
@@ -58,8 +58,8 @@ location_of(const int32_t *pages, uint32_t page_columns, uint32_t page_size, int
 __global__ void
 decode_locations_kernel(const __grid_constant__ kern_decode_locations_args_t a)
 {
-    pdl_wait();
     pdl_trigger();
+    pdl_wait();
     uint32_t row = thread_index();
     if (row >= a.bs * a.width) {
         return;
@@ -88,8 +88,8 @@ rows_before(const int32_t *lens, uint32_t request, uint32_t limit)
 __global__ void
 extend_locations_kernel(const __grid_constant__ kern_extend_locations_args_t a)
 {
-    pdl_wait();
     pdl_trigger();
+    pdl_wait();
     uint32_t b = blockIdx.y;
     uint32_t at = rows_before(a.extend_lens, b, a.location_count_max);
     uint32_t length = a.extend_lens[b] > 0 ? (uint32_t)a.extend_lens[b] : 0;
@@ -103,8 +103,8 @@ extend_locations_kernel(const __grid_constant__ kern_extend_locations_args_t a)
 __global__ void
 seq_lens_kernel(const __grid_constant__ kern_seq_lens_args_t a)
 {
-    pdl_wait();
     pdl_trigger();
+    pdl_wait();
     uint32_t b = thread_index();
     if (b < a.bs) {
         int32_t length = b < a.actual_bs ? a.from[b] : a.floor;
@@ -115,8 +115,8 @@ seq_lens_kernel(const __grid_constant__ kern_seq_lens_args_t a)
 __global__ void
 decode_fill_kernel(const __grid_constant__ kern_decode_fill_args_t a)
 {
-    pdl_wait();
     pdl_trigger();
+    pdl_wait();
     uint32_t b = thread_index();
     if (b >= a.bs) {
         return;
@@ -139,8 +139,8 @@ decode_fill_kernel(const __grid_constant__ kern_decode_fill_args_t a)
 __global__ void
 extend_fill_kernel(const __grid_constant__ kern_extend_fill_args_t a)
 {
-    pdl_wait();
     pdl_trigger();
+    pdl_wait();
     uint32_t b = blockIdx.y;
     uint32_t at = rows_before(a.extend_lens, b, a.token_count_max);
     uint32_t length = a.extend_lens[b] > 0 ? (uint32_t)a.extend_lens[b] : 0;
@@ -170,8 +170,8 @@ set_next_input(int32_t *window, uint32_t width, int32_t token)
 __global__ void
 decode_commit_kernel(const __grid_constant__ kern_decode_commit_args_t a)
 {
-    pdl_wait();
     pdl_trigger();
+    pdl_wait();
     uint32_t b = thread_index();
     if (b >= a.bs) {
         return;
@@ -189,8 +189,8 @@ decode_commit_kernel(const __grid_constant__ kern_decode_commit_args_t a)
 __global__ void
 extend_commit_kernel(const __grid_constant__ kern_extend_commit_args_t a)
 {
-    pdl_wait();
     pdl_trigger();
+    pdl_wait();
     uint32_t b = thread_index();
     if (b >= a.request_count) {
         return;
@@ -207,8 +207,8 @@ extend_commit_kernel(const __grid_constant__ kern_extend_commit_args_t a)
 __global__ void
 page_zero_kernel(const __grid_constant__ kern_page_zero_args_t a)
 {
-    pdl_wait();
     pdl_trigger();
+    pdl_wait();
     const kern_page_field_t field = a.fields[blockIdx.y];
     for (uint32_t i = blockIdx.x; i < a.count; i += gridDim.x) {
         int32_t block = a.blocks[i];
@@ -230,8 +230,8 @@ page_zero_kernel(const __grid_constant__ kern_page_zero_args_t a)
 __global__ void
 slot_setup_kernel(const __grid_constant__ kern_slot_setup_args_t a)
 {
-    pdl_wait();
     pdl_trigger();
+    pdl_wait();
     const kern_slot_record_t *record = a.record;
     uint32_t slot = record->slot;
     if (slot >= a.slot_count) {
@@ -263,8 +263,8 @@ slot_setup_kernel(const __grid_constant__ kern_slot_setup_args_t a)
 __global__ void
 stop_flags_kernel(const __grid_constant__ kern_stop_flags_args_t a)
 {
-    pdl_wait();
     pdl_trigger();
+    pdl_wait();
     uint32_t b = thread_index();
     if (b >= a.bs) {
         return;
@@ -293,8 +293,8 @@ stop_flags_kernel(const __grid_constant__ kern_stop_flags_args_t a)
 __global__ void
 mark_kernel(volatile uint32_t *word, uint32_t value)
 {
-    pdl_wait();
     pdl_trigger();
+    pdl_wait();
     *word = value;
 }
 

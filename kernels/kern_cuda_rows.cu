@@ -6,6 +6,7 @@ namespace {
 
 constexpr int NORM_THREADS = 512;
 constexpr int NORM_VECTORS = KERN_CUDA_COLS_MAX / NORM_THREADS / 4; /* of a thread at most */
+constexpr int NORM_AHEAD = 2; /* vectors of the weight that are loaded before the wait */
 constexpr int ROPE_WARPS = 4;
 constexpr size_t COPY_BY_KERNEL_MAX = 256 << 10; /* above, the copy engine */
 
@@ -33,6 +34,13 @@ write_four(const kern_rms_norm_args_t &a, uint32_t row, uint32_t col, float4 v)
     *reinterpret_cast<uint2 *>(reinterpret_cast<kern_bf16_t *>(a.output) + to) = out;
 }
 
+__device__ __forceinline__ float4
+weight_at(const kern_rms_norm_args_t &a, uint32_t col)
+{
+    return a.weight != nullptr && col < a.cols ? *reinterpret_cast<const float4 *>(a.weight + col)
+                                               : float4{1.0f, 1.0f, 1.0f, 1.0f};
+}
+
 __global__ void
 __launch_bounds__(NORM_THREADS) rms_norm_kernel(const __grid_constant__ kern_rms_norm_args_t a)
 {
@@ -40,8 +48,13 @@ __launch_bounds__(NORM_THREADS) rms_norm_kernel(const __grid_constant__ kern_rms
     uint32_t row = blockIdx.x;
     float *input = a.input + row * a.input_stride;
     const float *residual = a.residual != nullptr ? a.residual + row * a.residual_stride : nullptr;
-    pdl_wait();
     pdl_trigger();
+    float4 weights[NORM_AHEAD]; /* nobody writes them */
+#pragma unroll
+    for (int i = 0; i < NORM_AHEAD; i++) {
+        weights[i] = weight_at(a, (i * NORM_THREADS + threadIdx.x) * 4);
+    }
+    pdl_wait();
     float4 values[NORM_VECTORS];
     float squares = 0.0f;
 #pragma unroll
@@ -66,10 +79,7 @@ __launch_bounds__(NORM_THREADS) rms_norm_kernel(const __grid_constant__ kern_rms
         if (col >= a.cols) {
             break;
         }
-        float4 w = {1.0f, 1.0f, 1.0f, 1.0f};
-        if (a.weight != nullptr) {
-            w = *reinterpret_cast<const float4 *>(a.weight + col);
-        }
+        float4 w = i < NORM_AHEAD ? weights[i] : weight_at(a, col);
         float4 x = values[i];
         write_four(a, row, col,
                    float4{x.x * scale * w.x, x.y * scale * w.y, x.z * scale * w.z,
@@ -86,8 +96,8 @@ rope_angles_kernel(const __grid_constant__ kern_rope_angles_args_t a)
 {
     uint32_t at = blockIdx.x * blockDim.x + threadIdx.x;
     uint32_t half = a.rope_dim / 2;
-    pdl_wait();
     pdl_trigger();
+    pdl_wait();
     if (at >= a.rows * half) {
         return;
     }
@@ -103,8 +113,8 @@ rope_angles_kernel(const __grid_constant__ kern_rope_angles_args_t a)
     out[1] = sine * a.scale;
 }
 
-/* One warp for each head of q, then of k, then of v.  Long because norm, rotation and write share what
- * a lane holds. */
+/* One warp for each head of q, then of k, then of v.  Long because norm, rotation and write share
+ * what a lane holds. */
 __global__ void __launch_bounds__(32 * ROPE_WARPS)
     rope_write_kernel(const __grid_constant__ kern_rope_kv_write_args_t a)
 {
@@ -113,7 +123,6 @@ __global__ void __launch_bounds__(32 * ROPE_WARPS)
     uint32_t head = blockIdx.x * ROPE_WARPS + threadIdx.x / 32;
     uint32_t lane = threadIdx.x % 32;
     uint32_t row = blockIdx.y;
-    pdl_wait();
     pdl_trigger();
     if (head >= a.q_heads + 2 * a.kv_heads) {
         return;
@@ -121,21 +130,37 @@ __global__ void __launch_bounds__(32 * ROPE_WARPS)
     bool is_q = head < a.q_heads;
     bool is_v = head >= a.q_heads + a.kv_heads;
     uint32_t own = is_q ? head : (head - a.q_heads) % a.kv_heads;
+    const float *norm = is_q ? a.q_norm : is_v ? nullptr : a.k_norm;
+    float weights[VALUES]; /* nobody writes them */
+#pragma unroll
+    for (int i = 0; i < VALUES; i++) {
+        uint32_t d = lane + 32 * i;
+        weights[i] = norm != nullptr && d < a.head_dim ? norm[d] : 1.0f;
+    }
+    pdl_wait();
     const float *from = is_q   ? a.q + row * a.q_stride
                         : is_v ? a.v + row * a.v_stride
                                : a.k + row * a.k_stride;
     from += own * a.head_dim;
+    int32_t slot = is_q ? 0 : a.write_locations[row];
     float *values = scratch[threadIdx.x / 32];
-    const float *norm = is_q ? a.q_norm : is_v ? nullptr : a.k_norm;
+    float held[VALUES];
     float squares = 0.0f;
-    for (uint32_t d = lane; d < a.head_dim; d += 32) {
-        values[d] = from[d];
-        squares += values[d] * values[d];
+#pragma unroll
+    for (int i = 0; i < VALUES; i++) {
+        held[i] = lane + 32 * i < a.head_dim ? from[lane + 32 * i] : 0.0f;
     }
-    if (norm != nullptr) {
-        float scale = rsqrtf(warp_sum(squares) / (float)a.head_dim + a.epsilon);
-        for (uint32_t d = lane; d < a.head_dim; d += 32) {
-            values[d] = values[d] * scale * norm[d];
+#pragma unroll
+    for (int i = 0; i < VALUES; i++) {
+        squares += held[i] * held[i];
+    }
+    float scale =
+        norm != nullptr ? rsqrtf(warp_sum(squares) / (float)a.head_dim + a.epsilon) : 1.0f;
+#pragma unroll
+    for (int i = 0; i < VALUES; i++) {
+        held[i] = held[i] * scale * weights[i];
+        if (lane + 32 * i < a.head_dim) {
+            values[lane + 32 * i] = held[i];
         }
     }
     __syncwarp();
@@ -146,7 +171,7 @@ __global__ void __launch_bounds__(32 * ROPE_WARPS)
 #pragma unroll
     for (int i = 0; i < VALUES; i++) {
         uint32_t d = lane + 32 * i;
-        turned[i] = d < a.head_dim ? values[d] : 0.0f;
+        turned[i] = held[i];
         if (d < rotated) {
             bool is_low = a.interleaved ? d % 2 == 0 : d < half;
             uint32_t pair = a.interleaved ? d / 2 : d % half;
@@ -166,7 +191,6 @@ __global__ void __launch_bounds__(32 * ROPE_WARPS)
         }
         return;
     }
-    int32_t slot = a.write_locations[row];
     if (slot < 0 || (uint32_t)slot >= a.slot_count) {
         return;
     }
@@ -186,8 +210,8 @@ embed_kernel(const __grid_constant__ kern_embed_args_t a)
 {
     uint32_t col = blockIdx.x * blockDim.x + threadIdx.x;
     uint32_t row = blockIdx.y;
-    pdl_wait();
     pdl_trigger();
+    pdl_wait();
     if (col >= a.table.cols) {
         return;
     }
@@ -210,8 +234,8 @@ gather_rows_kernel(const __grid_constant__ kern_gather_rows_args_t a)
 {
     uint32_t col = (blockIdx.x * blockDim.x + threadIdx.x) * 8;
     uint32_t row = blockIdx.y;
-    pdl_wait();
     pdl_trigger();
+    pdl_wait();
     int32_t index = a.indices[row];
     bool valid = index >= 0 && (uint32_t)index < a.input_rows;
     if (a.form == KERN_FORM_ROWS) {
@@ -239,8 +263,8 @@ __global__ void
 copy_kernel(const uint8_t *from, uint8_t *to, size_t size_bytes)
 {
     size_t at = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) * 16;
-    pdl_wait();
     pdl_trigger();
+    pdl_wait();
     if (at + 16 <= size_bytes) {
         *reinterpret_cast<uint4 *>(to + at) = *reinterpret_cast<const uint4 *>(from + at);
         return;
