@@ -14,6 +14,11 @@ mapfile -t product < <(git ls-files 'proto/*.c' 'scheduler/*.c' 'models/*.c' 'ke
 # clang-tidy guesses the flags of a file that the build does not know, and then finds errors that
 # are none (a missing -D, a missing -I).
 [ -f "$build/compile_commands.json" ] || { echo "lint: $build is not configured" >&2; exit 1; }
+# The CUDA device needs the toolkit's headers: only a build with ONEPATH_CUDA knows its files.
+if ! grep -q "gpu/device/cuda/" "$build/compile_commands.json"; then
+    echo "lint: gpu/device/cuda is left out, $build has no CUDA"
+    mapfile -t product < <(printf '%s\n' "${product[@]}" | grep -v '^gpu/device/cuda/')
+fi
 for file in "${product[@]}"; do
     if ! grep -qF "\"file\": \"$root/$file\"" "$build/compile_commands.json"; then
         echo "lint: $file is not in $build/compile_commands.json; configure it again" >&2
