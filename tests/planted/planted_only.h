@@ -18,7 +18,7 @@ planted_is_wanted(const char *name)
 #undef tcase_add_loop_test
 #define tcase_add_loop_test(tc, tf, first, end)                                                    \
     do {                                                                                           \
-        if (planted_is_wanted((tf)->name)) {                                                              \
+        if (planted_is_wanted((tf)->name)) {                                                       \
             _tcase_add_test((tc), (tf), 0, 0, (first), (end));                                     \
         }                                                                                          \
     } while (0)
