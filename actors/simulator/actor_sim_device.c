@@ -269,7 +269,7 @@ run_extends(actor_sim_device_t *self, step_t *step, const proto_step_launch_t *l
         uint32_t slot = launch->extend_slots.data[row];
         uint32_t begin = launch->extend_begins.data[row];
         uint32_t end = begin + launch->extend_lengths.data[row];
-        uint64_t states[ACTOR_SIM_GROUP_COUNT_MAX];
+        uint64_t states[ACTOR_SIM_GROUP_COUNT_MAX] = {0};
         read_states(self, slot, begin, states);
         for (uint32_t position = begin; position < end; position++) {
             write_position(self, slot, position, *tokens++, states);
@@ -303,7 +303,7 @@ run_decode(actor_sim_device_t *self, step_t *step, uint32_t row, uint32_t slot_i
     slot_t *slot = &self->slots[slot_index];
     uint32_t begin = slot->length - 1;
     uint32_t end = begin + actor_sim_width(&self->model);
-    uint64_t states[ACTOR_SIM_GROUP_COUNT_MAX];
+    uint64_t states[ACTOR_SIM_GROUP_COUNT_MAX] = {0};
     read_states(self, slot_index, begin, states);
     write_position(self, slot_index, begin, slot->input, states);
     uint32_t kept = begin + actor_sim_accepted(*cell_at(self, slot_index, 0, begin), &self->model);

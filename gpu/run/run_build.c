@@ -317,10 +317,11 @@ make_runner(run_executor_t *self)
         .workspace = &self->workspace,
         .no_padding = o->no_padding,
     };
-    const backend_t *const trees[] = {self->backend};
+    enum { TREE_COUNT = 1 }; /* the target's; a drafter's would be the second */
+    const backend_t *const trees[TREE_COUNT] = {self->backend};
     char culprits[RUN_CULPRITS_SIZE_BYTES];
     backend_support_t support =
-        run_graph_settings_support(self->device, trees, sizeof trees / sizeof *trees, culprits);
+        run_graph_settings_support(self->device, trees, TREE_COUNT, culprits);
     run_executor_add_summary(self, "%s", culprits);
     run_graph_settings_t graphs;
     run_graph_settings_resolve(o, support, &graphs);

@@ -95,7 +95,7 @@ check_asked_size(run_executor_t *self, run_memory_answer_t *answer)
 {
     run_memory_request_t request = request_of(self);
     /* What is free now may grow, as a page cache gives way; what there is does not. */
-    memory_t memory;
+    memory_t memory = {0};
     proto_status_t status = read_memory(self, &memory);
     if (status != STATUS_OK) {
         return status;
@@ -127,7 +127,7 @@ run_executor_open_cache(run_executor_t *self)
         return run_executor_fail(self, status, "the cache cannot be laid out");
     }
     run_ledger_begin(&self->ledger, device_memory_used_bytes(self->device));
-    memory_t memory;
+    memory_t memory = {0};
     status = read_memory(self, &memory);
     if (status != STATUS_OK) {
         return status;
@@ -191,7 +191,7 @@ run_executor_publish_cache(run_executor_t *self)
 static proto_status_t
 settle_asked(run_executor_t *self)
 {
-    memory_t memory;
+    memory_t memory = {0};
     proto_status_t status = read_memory(self, &memory);
     if (status != STATUS_OK) {
         return status;

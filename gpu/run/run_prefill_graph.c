@@ -174,7 +174,7 @@ static proto_status_t
 capture_ladder(run_prefill_graph_t *self, const model_context_t *context, run_record_fn record,
                uint32_t count, uint32_t *bucket_p)
 {
-    uint32_t ladder[RUN_PREFILL_LADDER_LEN_MAX];
+    uint32_t ladder[RUN_PREFILL_LADDER_LEN_MAX] = {0};
     (void)run_prefill_graph_ladder(self->options.tokens_max, ladder);
     bool is_decoder = record == record_decoder;
     run_segments_t **captured = is_decoder ? self->decoders : self->buckets;
@@ -195,7 +195,7 @@ run_prefill_graph_capture(run_prefill_graph_t *self, const model_context_t *cont
                           uint32_t *bucket_p)
 {
     require(self->bucket_count == 0);
-    uint32_t ladder[RUN_PREFILL_LADDER_LEN_MAX];
+    uint32_t ladder[RUN_PREFILL_LADDER_LEN_MAX] = {0};
     uint32_t count = run_prefill_graph_ladder(self->options.tokens_max, ladder);
     *bucket_p = ladder[count - 1];
     proto_status_t status = make_pool(self, ladder[count - 1]);
