@@ -38,7 +38,7 @@ const cli_option_t cli_node_options[] = {
          "name in answers (the file's or folder's)"),
     TEXT("chat-template", chat_template, "NAME|FILE", "instead of the checkpoint's own"),
     FLAG("strict-params", strict_params, "an unknown field of a request is an error"),
-    NUMBER("max-model-len", model_len_max, 0, PROTO_TOKENS_MAX, "TOKENS",
+    NUMBER("max-model-len", model_len_max, 2, PROTO_TOKENS_MAX, "TOKENS",
            "prompt and answer of one request (the model's)"),
     NUMBER("max-num-seqs", slot_count, 1, PROTO_ROWS_MAX, "COUNT", "requests at once (32)"),
     NUMBER("max-num-batched-tokens", step_tokens_max, 1, 65536, "TOKENS", "tokens in a step (512)"),

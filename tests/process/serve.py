@@ -191,6 +191,9 @@ def bad_starts_are_clear():
         check(code == 75 and str(port) in text, f"a port in use: {code} {text[-600:]}")
     code, text = run_serve(model(), "--max-num-seqs", "-3")
     check(code == 78 and "-3" in text, f"a bad option: {code} {text[-400:]}")
+    # A prompt and an answer are two tokens; a node that no request fits would wait for ever.
+    code, text = run_serve(model(), "--max-model-len", "1")
+    check(code == 78 and "from 2" in text, f"a length of one token: {code} {text[-400:]}")
     for options, words in ((("--capture-sizes", "4,2"), "'4,2'"),
                            (("--capture-sizes", "1,9"), "up to --max-num-seqs (8)"),
                            (("--prefill-graph-max-tokens", "4096"), "is 4096; a step has at most"),
