@@ -251,7 +251,7 @@ void backend_visit_step_spans(const backend_t *self, uint32_t bs, backend_visit_
 
 /* A visitor that puts "prefix/" before each path: for nodes that report for parts of theirs. */
 typedef struct {
-    char prefix[32];
+    char prefix[40];
     backend_visit_fn visit;
     void *context;
 } backend_visit_scope_t;
