@@ -61,7 +61,8 @@ def serves(name, small=SMALL, little="1M"):
         node.wait_ready()
         for round_number in range(2):
             compare(alone, ask_together(node, round_number), f"{name} with shared prefixes")
-        check(node.metric("onepath_prefix_cache_hits_total") > 0, f"{name}: no prefix was shared")
+        wait_for(f"a shared prefix of {name}", 5,
+                 lambda: node.metric("onepath_prefix_cache_hits_total") > 0)
     with System(*small, "--memory", little, "--enforce-eager", model_path=path) as node:
         node.wait_ready()
         compare(alone, ask_together(node, 8, 140), f"{name} with little memory")
