@@ -99,7 +99,7 @@ take_line(cli_bench_stream_t *self)
         end(self, CLI_BENCH_STREAM_DONE, "", "");
         return false;
     }
-    json_t *event = json_loads(text, 0, NULL);
+    json_t *event = json_loads(text, JSON_ALLOW_NUL, NULL);
     if (event == NULL) {
         end(self, CLI_BENCH_STREAM_MALFORMED, "an event that is no JSON: ", text);
         return false;
@@ -139,7 +139,7 @@ cli_bench_stream_whole(cli_bench_stream_t *self, const char *body, size_t size_b
     char text[200];
     (void)snprintf(text, sizeof text, "%.*s",
                    (int)(size_bytes < sizeof text ? size_bytes : sizeof text - 1), body);
-    json_t *answer = json_loadb(body, size_bytes, 0, NULL);
+    json_t *answer = json_loadb(body, size_bytes, JSON_ALLOW_NUL, NULL);
     if (answer == NULL) {
         end(self, CLI_BENCH_STREAM_MALFORMED, "", text);
         return;
