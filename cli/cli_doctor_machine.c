@@ -362,7 +362,8 @@ check_gpu(const char *root, cli_doctor_report_t *report)
     (void)snprintf(control, sizeof control, "%s/dev/nvidiactl", root);
     bool may_open = access(control, R_OK | W_OK) == 0;
     char *version = read_text(root, "/proc/driver/nvidia/version");
-    char driver[160] = "unknown"; /* a container may hide the driver's files and give the device's */
+    char driver[160] =
+        "unknown"; /* a container may hide the driver's files and give the device's */
     bool has_version = cli_doctor_field(version, "NVRM version", driver, sizeof driver);
     free(version);
     char cards[160];
