@@ -9,6 +9,7 @@
 #include "device_base.h"
 #include "kern_attention.h"
 #include "kern_conv.h"
+#include "kern_draft.h"
 #include "kern_elementwise.h"
 #include "kern_embed.h"
 #include "kern_form.h"
@@ -74,6 +75,7 @@
     OP(decode_commit)                                                                              \
     OP(extend_commit)                                                                              \
     OP(stop_flags)                                                                                 \
+    OP(draft_commit)                                                                               \
     OP(page_zero)                                                                                  \
     OP(slot_setup)                                                                                 \
     OP(mark)
