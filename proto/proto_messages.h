@@ -95,11 +95,22 @@ enum {
     MESSAGE(HTTP_TOKENS, http_tokens, 62, LOCAL, ARRAY, "core -> http", "tokens of one choice")    \
     MESSAGE(HTTP_END, http_end, 63, LOCAL, ARRAY, "core -> http", "one choice ended")              \
     MESSAGE(HTTP_STATE, http_state, 64, LOCAL, ARRAY, "core -> http", "ready or not, and why")     \
-    /* Reserved numbers.  Drafter: 70-79.  KV transfer and roles: 80-109. */                       \
+    /* Executor and drafter.  Rows and candidates lie in ring slots (gpu/draft/draft_ring.h). */   \
     MESSAGE(DRAFT_PROPOSE, draft_propose, 70, WIRE, ARRAY, "executor -> drafter",                  \
-            "reserved: a ring slot holds a round's rows")                                          \
+            "a ring slot will hold the rows of a step")                                            \
     MESSAGE(DRAFT_PROPOSED, draft_proposed, 71, WIRE, ARRAY, "drafter -> executor",                \
-            "reserved: a ring slot holds candidates")                                              \
+            "that ring slot holds the candidates")                                                 \
+    MESSAGE(DRAFTER_INFO, drafter_info, 72, WIRE, MAP, "drafter -> executor",                      \
+            "what it drafts for; asks to be used")                                                 \
+    MESSAGE(DRAFTER_ACCEPT, drafter_accept, 73, WIRE, MAP, "executor -> drafter",                  \
+            "where the ring is, and its sizes")                                                    \
+    MESSAGE(DRAFTER_REFUSE, drafter_refuse, 74, WIRE, MAP, "executor -> drafter",                  \
+            "they do not fit: both values")                                                        \
+    MESSAGE(DRAFT_OPEN, draft_open, 75, LOCAL, ARRAY, "core -> device",                            \
+            "use this ring from now on, or none")                                                  \
+    MESSAGE(DRAFT_LAUNCH, draft_launch, 76, LOCAL, ARRAY, "core -> device", "draft for a step")    \
+    MESSAGE(DRAFT_DONE, draft_done, 77, LOCAL, ARRAY, "device -> core", "what was proposed")       \
+    /* KV transfer and roles: 80-109. */                                                           \
     MESSAGE(TRANSFER_OFFER, transfer_offer, 80, WIRE, ARRAY, "decode-role -> prefill-role",        \
             "reserved: asks for a prefill and names the destination")                              \
     MESSAGE(TRANSFER_DONE, transfer_done, 81, WIRE, ARRAY, "kv-transfer -> role",                  \
@@ -172,7 +183,12 @@ enum {
     FIELD(cpu_ns, U64, UINT64_MAX, OPEN, "processor time of the process, ns")                      \
     FIELD(resident_bytes, U64, UINT64_MAX, OPEN, "largest resident size")                          \
     FIELD(record_dropped, U64, UINT64_MAX, OPEN, "log records dropped")                            \
-    FIELD(busy_ns, U64, UINT64_MAX, OPEN, "time with at least one step running, ns")
+    FIELD(busy_ns, U64, UINT64_MAX, OPEN, "time with at least one step running, ns")               \
+    FIELD(wide_steps, U64, UINT64_MAX, OPEN, "steps whose decode rows had room for candidates")    \
+    FIELD(drafts_proposed, U64, UINT64_MAX, OPEN, "candidates in windows")                         \
+    FIELD(drafts_accepted, U64, UINT64_MAX, OPEN, "of these, accepted")                            \
+    FIELD(drafts_missing, U64, UINT64_MAX, OPEN, "rows with room for candidates that had none")    \
+    FIELD(drafts_ignored, U64, UINT64_MAX, OPEN, "stale, miscounted or out of range: not tested")
 #define PROTO_FIELDS_relink(FIELD)                                                                 \
     FIELD(role, U32, 255, OPEN, "proto_role_t of the peer to leave")                               \
     FIELD(endpoint, STR, 255, OPEN, "where its successor listens")                                 \
@@ -303,7 +319,12 @@ enum {
     FIELD(prompt_tokens, U64, UINT64_MAX, OPEN, "prompt tokens computed")                          \
     FIELD(generation_tokens, U64, UINT64_MAX, OPEN, "tokens generated")                            \
     FIELD(above_ladder_steps, U64, UINT64_MAX, OPEN,                                               \
-          "of eager_steps: the batch was above the capture ladder")
+          "of eager_steps: the batch was above the capture ladder")                                \
+    FIELD(wide_steps, U64, UINT64_MAX, OPEN, "steps whose decode rows had room for candidates")    \
+    FIELD(drafts_proposed, U64, UINT64_MAX, OPEN, "candidates in windows")                         \
+    FIELD(drafts_accepted, U64, UINT64_MAX, OPEN, "of these, accepted")                            \
+    FIELD(drafts_missing, U64, UINT64_MAX, OPEN, "rows with room for candidates that had none")    \
+    FIELD(drafts_ignored, U64, UINT64_MAX, OPEN, "stale, miscounted or out of range: not tested")
 #define PROTO_FIELDS_admit(FIELD)                                                                  \
     FIELD(slot, U32, PROTO_ROWS_MAX, OPEN, "1..slot_count; stays until a plan releases it")        \
     FIELD(prompt_length, U32, PROTO_TOKENS_MAX, OPEN, "tokens")                                    \
@@ -344,7 +365,10 @@ enum {
     FIELD(tokens, COL_I32, PROTO_TOKENS_MAX, PRIVATE, "[sum of counts]")                           \
     FIELD(logprob_widths, COL_U8, PROTO_ROWS_MAX, OPEN, "[rows] entries a token; 0 = none")        \
     FIELD(logprob_ids, COL_I32, PROTO_TOKENS_MAX, PRIVATE, "row by row, [count][width]")           \
-    FIELD(logprob_values, COL_F32, PROTO_TOKENS_MAX, PRIVATE, "natural logarithm; same order")
+    FIELD(logprob_values, COL_F32, PROTO_TOKENS_MAX, PRIVATE, "natural logarithm; same order")     \
+    FIELD(drafted, COL_U8, PROTO_ROWS_MAX, OPEN, "[rows] candidates that were tested, or empty")   \
+    FIELD(draft_hits, COL_U8, PROTO_ROWS_MAX, OPEN, "[rows] of these, right; or empty")            \
+    FIELD(draft_ignored, U32, PROTO_TOKENS_MAX, OPEN, "candidates not fit to be tested")
 #define PROTO_FIELDS_plan_refused(FIELD)                                                           \
     FIELD(step, U64, UINT64_MAX, OPEN, "the plan's step")                                          \
     FIELD(applied_step, U64, UINT64_MAX, OPEN, "the last step that was applied")                   \
@@ -373,7 +397,8 @@ enum {
     FIELD(extend_lengths, COL_U32, PROTO_ROWS_MAX, OPEN, "as in PLAN")                             \
     FIELD(extend_samples, COL_U8, PROTO_ROWS_MAX, OPEN, "as in PLAN")                              \
     FIELD(extend_tokens, COL_I32, PROTO_TOKENS_MAX, PRIVATE, "[sum of extend_lengths]")            \
-    FIELD(decode_slots, COL_U32, PROTO_ROWS_MAX, OPEN, "as in PLAN")
+    FIELD(decode_slots, COL_U32, PROTO_ROWS_MAX, OPEN, "as in PLAN")                               \
+    FIELD(draft_slot, U32, 255, OPEN, "1 + ring slot for its rows; 0 = no drafter gets them")
 #define PROTO_FIELDS_step_done(FIELD)                                                              \
     FIELD(step, U64, UINT64_MAX, OPEN, "the launched step")                                        \
     FIELD(mode, U32, 15, OPEN, "proto_step_mode_t")                                                \
@@ -383,7 +408,10 @@ enum {
     FIELD(tokens, COL_I32, PROTO_TOKENS_MAX, PRIVATE, "[sum of counts]")                           \
     FIELD(logprob_widths, COL_U8, PROTO_ROWS_MAX, OPEN, "[rows]")                                  \
     FIELD(logprob_ids, COL_I32, PROTO_TOKENS_MAX, PRIVATE, "as in STEP_RESULT")                    \
-    FIELD(logprob_values, COL_F32, PROTO_TOKENS_MAX, PRIVATE, "as in STEP_RESULT")
+    FIELD(logprob_values, COL_F32, PROTO_TOKENS_MAX, PRIVATE, "as in STEP_RESULT")                 \
+    FIELD(drafted, COL_U8, PROTO_ROWS_MAX, OPEN, "[rows] candidates that were tested, or empty")   \
+    FIELD(draft_hits, COL_U8, PROTO_ROWS_MAX, OPEN, "[rows] of these, right; or empty")            \
+    FIELD(draft_ignored, U32, PROTO_TOKENS_MAX, OPEN, "candidates not fit to be tested")
 #define PROTO_FIELDS_device_ready(FIELD) PROTO_FIELDS_executor_info(FIELD)
 #define PROTO_FIELDS_device_failed(FIELD)                                                          \
     FIELD(status, I64, 1000, OPEN, "proto_status_t")                                               \
@@ -430,9 +458,56 @@ enum {
     FIELD(ready, BOOL, 1, OPEN, "scheduler and executor are attached")                             \
     FIELD(detail, STR, PROTO_TEXT_LEN_MAX, OPEN, "what is missing")
 
+/* ---- executor and drafter ------------------------------------------------------------------ */
+#define PROTO_FIELDS_draft_propose(FIELD)                                                          \
+    FIELD(step, U64, UINT64_MAX, OPEN, "the step")                                                 \
+    FIELD(slot, U32, 255, OPEN, "ring slot")
+#define PROTO_FIELDS_draft_proposed(FIELD)                                                         \
+    FIELD(step, U64, UINT64_MAX, OPEN, "the step")                                                 \
+    FIELD(slot, U32, 255, OPEN, "ring slot")
+#define PROTO_FIELDS_drafter_info(FIELD)                                                           \
+    FIELD(name, STR, 31, OPEN, "what it is: ngram, eagle3, mtp, dflash, dspark")                   \
+    FIELD(target, STR, PROTO_TEXT_LEN_MAX, OPEN, "digest of its target; empty: any")               \
+    FIELD(vocab_size, U32, 1 << 24, OPEN, "tokens it may propose are below it; 0 = any")           \
+    FIELD(hidden_size, U32, 1 << 24, OPEN, "of a hidden row that it reads; 0 = it reads none")     \
+    FIELD(width_max, U32, 16, OPEN, "the widest window it can fill, the verified token included")  \
+    FIELD(parent_count_max, U32, PROTO_BLOCKS_MAX, OPEN, "parent blocks it has room for; 0 = any")
+#define PROTO_FIELDS_drafter_accept(FIELD)                                                         \
+    FIELD(ring, STR, 255, OPEN, "the file that both map")                                          \
+    FIELD(ring_id, U64, UINT64_MAX, OPEN, "as in the ring's header")                               \
+    FIELD(width, U32, 16, OPEN, "tokens of a window, the verified token included")                 \
+    FIELD(vocab_size, U32, 1 << 24, OPEN, "as in EXECUTOR_INFO")                                   \
+    FIELD(slot_count, U32, PROTO_ROWS_MAX, OPEN, "as in EXECUTOR_INFO")                            \
+    FIELD(model_len_max, U32, PROTO_TOKENS_MAX, OPEN, "as in EXECUTOR_INFO")                       \
+    FIELD(parent_count, U32, PROTO_BLOCKS_MAX, OPEN, "as in EXECUTOR_INFO")
+#define PROTO_FIELDS_drafter_refuse(FIELD)                                                         \
+    FIELD(status, I64, 1000, OPEN, "proto_status_t")                                               \
+    FIELD(detail, STR, PROTO_TEXT_LEN_MAX, OPEN, "what differs")                                   \
+    FIELD(expected, STR, PROTO_TEXT_LEN_MAX, OPEN, "the executor's value")                         \
+    FIELD(got, STR, PROTO_TEXT_LEN_MAX, OPEN, "the drafter's value")
+#define PROTO_FIELDS_draft_open(FIELD)                                                             \
+    FIELD(ring, STR, 255, OPEN, "the file to map; empty: none")                                    \
+    FIELD(ring_id, U64, UINT64_MAX, OPEN, "as in its header")                                      \
+    FIELD(epoch, U64, UINT64_MAX, OPEN, "incarnation of the peer")                                 \
+    FIELD(width, U32, 16, OPEN, "as in DRAFTER_ACCEPT")                                            \
+    FIELD(vocab_size, U32, 1 << 24, OPEN, "as in EXECUTOR_INFO")                                   \
+    FIELD(slot_count, U32, PROTO_ROWS_MAX, OPEN, "as in EXECUTOR_INFO")                            \
+    FIELD(model_len_max, U32, PROTO_TOKENS_MAX, OPEN, "as in EXECUTOR_INFO")                       \
+    FIELD(parent_count, U32, PROTO_BLOCKS_MAX, OPEN, "as in EXECUTOR_INFO")
+#define PROTO_FIELDS_draft_launch(FIELD)                                                           \
+    FIELD(step, U64, UINT64_MAX, OPEN, "the step")                                                 \
+    FIELD(slot, U32, 255, OPEN, "ring slot")
+#define PROTO_FIELDS_draft_done(FIELD)                                                             \
+    FIELD(step, U64, UINT64_MAX, OPEN, "the step")                                                 \
+    FIELD(slot, U32, 255, OPEN, "ring slot")                                                       \
+    FIELD(status, I64, 1000, OPEN, "proto_status_t: OK, or why there are no candidates")           \
+    FIELD(rebuilt, U32, PROTO_ROWS_MAX, OPEN, "rows whose state was made from all their tokens")   \
+    FIELD(rows, COL_U32, PROTO_ROWS_MAX, OPEN, "[rows] pool slots")                                \
+    FIELD(lengths, COL_U32, PROTO_ROWS_MAX, OPEN, "[rows] tokens that the row has")                \
+    FIELD(counts, COL_U8, PROTO_ROWS_MAX, OPEN, "[rows] candidates")                               \
+    FIELD(candidates, COL_I32, PROTO_TOKENS_MAX, PRIVATE, "[sum of counts]")
+
 /* ---- reserved: the fields come with the work that uses them ---------------------------------- */
-#define PROTO_FIELDS_draft_propose(FIELD) FIELD(step, U64, UINT64_MAX, OPEN, "the step")
-#define PROTO_FIELDS_draft_proposed(FIELD) FIELD(step, U64, UINT64_MAX, OPEN, "the step")
 #define PROTO_FIELDS_transfer_offer(FIELD) FIELD(transfer, U64, UINT64_MAX, OPEN, "transfer key")
 #define PROTO_FIELDS_transfer_done(FIELD) FIELD(transfer, U64, UINT64_MAX, OPEN, "transfer key")
 #define PROTO_FIELDS_lease_renew(FIELD) FIELD(transfer, U64, UINT64_MAX, OPEN, "transfer key")
