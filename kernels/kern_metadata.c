@@ -259,6 +259,7 @@ kern_mark_host(const void *args, kern_share_t *share)
 {
     const kern_mark_args_t *a = args;
     if (share->thread_index == 0) {
-        atomic_store_explicit(a->word, a->value, memory_order_relaxed);
+        /* Whoever sees the value sees what the stream wrote before, other threads' work too. */
+        atomic_store_explicit(a->word, a->value, memory_order_release);
     }
 }

@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdio.h>
 
+#include "proto_layers.h"
 #include "proto_require.h"
 
 void
@@ -135,12 +136,30 @@ backend_capture_child(backend_t *child, const backend_refresh_t *refresh)
     return backend_refresh_decode_metadata(child, refresh);
 }
 
+/* A composite's children have no word: a layer is recorded once, by the root. */
+static void
+record_layer_cache_ready(backend_t *self, backend_mode_t mode, uint32_t layers)
+{
+    if (self->layers_ready == NULL || mode == BACKEND_MODE_DECODE) {
+        return; /* a captured decode graph would keep the word of one step for ever */
+    }
+    kern_mark_args_t mark = {.word = self->layers_ready, .value = layers};
+    device_ops(self->options.device)->mark(self->options.stream, &mark);
+}
+
+void
+backend_record_pd_cache_step(backend_t *self)
+{
+    record_layer_cache_ready(self, BACKEND_MODE_EXTEND, PROTO_LAYERS_ALL);
+}
+
 void
 backend_forward(backend_t *self, const backend_forward_t *forward)
 {
     require(forward->layer < self->pool.layer_count);
     require(forward->output_rows == 0 || forward->output_rows >= forward->rows);
     self->vtable->forward(self, forward);
+    record_layer_cache_ready(self, forward->mode, forward->layer + 1);
 }
 
 void
@@ -149,6 +168,7 @@ backend_forward_recurrent(backend_t *self, const backend_recurrent_t *forward)
     require(forward->layer < self->pool.layer_count);
     require(self->vtable->forward_recurrent != NULL);
     self->vtable->forward_recurrent(self, forward);
+    record_layer_cache_ready(self, forward->mode, forward->layer + 1);
 }
 
 proto_status_t

@@ -17,6 +17,7 @@
 #ifndef BACKEND_BASE_H
 #define BACKEND_BASE_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -180,6 +181,9 @@ struct backend {
     bool is_bound;
     bool has_graph_state;   /* init_cuda_graph_state ran since the last publish */
     bool keeps_graph_state; /* its buffers do not come from the pool: a publish leaves them */
+    /* Of the root alone, while a step is launched whose cache somebody carries away as it is
+     * written: gets the number of layers that are done.  NULL = nobody does. */
+    _Atomic uint32_t *layers_ready;
 };
 
 /* Destroys the children, then the node. */
@@ -218,6 +222,11 @@ MUST_CHECK proto_status_t backend_capture_child(backend_t *child, const backend_
 
 /* Attention of one layer over what the cache holds. */
 void backend_forward(backend_t *self, const backend_forward_t *forward);
+
+/* Once at the end of a step whose layers are followed: everything is written, a drafter's cache
+ * too. The layers themselves are recorded inside the attention break, behind the layer's cache
+ * write on the same stream, so an eager forward and a replayed prefill graph tell the same. */
+void backend_record_pd_cache_step(backend_t *self);
 
 /* Convolution and state update of one recurrent layer. */
 void backend_forward_recurrent(backend_t *self, const backend_recurrent_t *forward);

@@ -7,11 +7,12 @@
 
 struct cache_arena {
     device_t *device;
+    device_memory_t kind;
     void *memory;
 };
 
-proto_status_t
-cache_arena_new(device_t *device, const cache_plan_t *plan, cache_arena_t **out_p)
+static proto_status_t
+make_arena(device_t *device, const cache_plan_t *plan, device_memory_t kind, cache_arena_t **out_p)
 {
     require(cache_plan_arena_bytes(plan) > 0);
     cache_arena_t *self = calloc(1, sizeof *self);
@@ -19,14 +20,35 @@ cache_arena_new(device_t *device, const cache_plan_t *plan, cache_arena_t **out_
         return STATUS_ERR_NO_MEMORY;
     }
     self->device = device;
-    proto_status_t status =
-        device_alloc(device, DEVICE_MEMORY_DEVICE, cache_plan_arena_bytes(plan), &self->memory);
+    self->kind = kind;
+    proto_status_t status = device_alloc(device, kind, cache_plan_arena_bytes(plan), &self->memory);
     if (status != STATUS_OK) {
         free(self);
         return status;
     }
     *out_p = self;
     return STATUS_OK;
+}
+
+proto_status_t
+cache_arena_new(device_t *device, const cache_plan_t *plan, cache_arena_t **out_p)
+{
+    return make_arena(device, plan, DEVICE_MEMORY_DEVICE, out_p);
+}
+
+proto_status_t
+cache_arena_new_shared(device_t *device, const cache_plan_t *plan, cache_arena_t **out_p)
+{
+    return make_arena(device, plan, DEVICE_MEMORY_SHARED, out_p);
+}
+
+proto_status_t
+cache_arena_share(const cache_arena_t *self, device_share_t *out)
+{
+    if (self->kind != DEVICE_MEMORY_SHARED) {
+        return STATUS_ERR_INVALID;
+    }
+    return device_share(self->device, self->memory, out);
 }
 
 void
@@ -36,7 +58,7 @@ cache_arena_destroy(cache_arena_t **self_p)
     if (*self_p == NULL) {
         return;
     }
-    device_release((*self_p)->device, DEVICE_MEMORY_DEVICE, &(*self_p)->memory);
+    device_release((*self_p)->device, (*self_p)->kind, &(*self_p)->memory);
     free(*self_p);
     *self_p = NULL;
 }

@@ -32,7 +32,13 @@ typedef struct {
 /* Allocates plan's arena, zeroed.  The plan must be bound and must outlive the arena. */
 MUST_CHECK proto_status_t cache_arena_new(device_t *device, const cache_plan_t *plan,
                                           cache_arena_t **out_p);
+/* The same in memory that other processes may map.  STATUS_ERR_NO_MEMORY; the device may not be
+ * able to hand it out: cache_arena_share() says so. */
+MUST_CHECK proto_status_t cache_arena_new_shared(device_t *device, const cache_plan_t *plan,
+                                                 cache_arena_t **out_p);
 void cache_arena_destroy(cache_arena_t **self_p);
+/* Its handle, as device_share().  STATUS_ERR_INVALID: it was not made shared. */
+MUST_CHECK proto_status_t cache_arena_share(const cache_arena_t *self, device_share_t *out);
 uint8_t *cache_arena_memory(const cache_arena_t *self);
 
 /* STATUS_ERR_INVALID if the layers are not in the plan. */

@@ -52,6 +52,15 @@ device_release(device_t *self, device_memory_t kind, void **memory_p)
     *memory_p = NULL;
 }
 
+proto_status_t
+device_share(device_t *self, const void *memory, device_share_t *out)
+{
+    require(memory != NULL);
+    require(out != NULL);
+    return self->vtable->share == NULL ? STATUS_ERR_UNSUPPORTED
+                                       : self->vtable->share(self, memory, out);
+}
+
 uint64_t
 device_memory_used_bytes(const device_t *self)
 {

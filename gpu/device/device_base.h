@@ -35,9 +35,18 @@ typedef enum {
     DEVICE_MEMORY_DEVICE = 0,  /* only launches touch it */
     DEVICE_MEMORY_PINNED = 1,  /* host memory that asynchronous copies may use */
     DEVICE_MEMORY_WEIGHTS = 2, /* as DEVICE; read through by every step, so in large pages if any */
+    DEVICE_MEMORY_SHARED = 3,  /* as DEVICE; other processes may map it: device_share() */
 } device_memory_t;
 
 enum { DEVICE_MEMORY_ALIGN = 64 }; /* bytes, of every allocation */
+
+/* How another process finds memory of kind DEVICE_MEMORY_SHARED: by a handle, never an address. */
+typedef struct {
+    int fd;                /* of a sealed memory file; the memory's owner keeps it open */
+    uint64_t inode;        /* of that file: what was opened is what was meant */
+    uint64_t offset_bytes; /* of the memory in the file */
+    uint64_t size_bytes;   /* of the memory, as it was asked for */
+} device_share_t;
 
 typedef struct {
     void (*destroy)(device_t *self);
@@ -70,6 +79,8 @@ typedef struct {
     uint64_t (*memory_used_bytes)(const device_t *self);
     /* NULL: its memory is the machine's. */
     proto_status_t (*memory_free_bytes)(device_t *self, uint64_t *out);
+    /* NULL: no memory of this device can be shared. */
+    proto_status_t (*share)(device_t *self, const void *memory, device_share_t *out);
 } device_vtable_t;
 
 /* First member of every stream, event, pool and graph of every device. */
@@ -103,6 +114,11 @@ MUST_CHECK proto_status_t device_alloc(device_t *self, device_memory_t kind, siz
 /* Gives memory back and sets *memory_p to NULL; nothing if it is NULL already.  The caller made
  * sure that no launch uses it any more, and is not inside a capture (a bug otherwise). */
 void device_release(device_t *self, device_memory_t kind, void **memory_p);
+
+/* The handle of memory of kind DEVICE_MEMORY_SHARED, as device_alloc() gave it.
+ * STATUS_ERR_UNSUPPORTED: this device cannot share memory (CUDA: its IPC handles come with the
+ * transport between GPUs; device->fault is untouched). */
+MUST_CHECK proto_status_t device_share(device_t *self, const void *memory, device_share_t *out);
 
 /* Bytes that allocations of this device hold now, the memory of pools included; 0 if it does not
  * say. */

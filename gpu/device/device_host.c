@@ -1,9 +1,12 @@
 /* The host device: memory, pools, capture. */
 #include "device_host.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "device_host_private.h"
 #include "proto_require.h"
@@ -11,7 +14,62 @@
 /* What stands in front of an allocation; one alignment unit. */
 typedef struct {
     size_t mapped_bytes;
+    size_t size_bytes; /* as asked for */
+    size_t front;      /* bytes of the mapping before the memory */
+    int fd;            /* of SHARED memory; -1 */
 } allocation_t;
+
+_Static_assert(sizeof(allocation_t) <= DEVICE_MEMORY_ALIGN, "it stands in one alignment unit");
+
+/* A file in memory that nobody can shrink under those who map it; -1. */
+static int
+open_memory_file(size_t size_bytes)
+{
+    int fd = memfd_create("onepath-cache", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd < 0) {
+        return -1;
+    }
+    if (ftruncate(fd, (off_t)size_bytes) != 0 ||
+        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+        (void)close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+/* The file takes the place of all but the first page, in which our own note of it stands: nobody
+ * else can write that. */
+static proto_status_t
+alloc_shared(host_device_t *device, size_t size_bytes, void **out_p)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    size_t file_bytes = (size_bytes + page - 1) / page * page;
+    size_t mapped_bytes = file_bytes + page;
+    int fd = open_memory_file(file_bytes);
+    if (fd < 0) {
+        return STATUS_ERR_NO_MEMORY;
+    }
+    uint8_t *mapped = mmap(NULL, mapped_bytes, PROT_READ | PROT_WRITE,
+                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (mapped == MAP_FAILED) {
+        (void)close(fd);
+        return STATUS_ERR_NO_MEMORY;
+    }
+    if (mmap(mapped + page, file_bytes, PROT_READ | PROT_WRITE,
+             MAP_SHARED | MAP_FIXED | MAP_NORESERVE, fd, 0) == MAP_FAILED) {
+        (void)munmap(mapped, mapped_bytes);
+        (void)close(fd);
+        return STATUS_ERR_NO_MEMORY;
+    }
+    allocation_t *allocation = (allocation_t *)(void *)(mapped + page - DEVICE_MEMORY_ALIGN);
+    *allocation = (allocation_t){.mapped_bytes = mapped_bytes,
+                                 .size_bytes = size_bytes,
+                                 .front = page,
+                                 .fd = fd};
+    device->used_bytes += mapped_bytes;
+    *out_p = mapped + page;
+    return STATUS_OK;
+}
 
 bool
 device_host_in_capture(device_t *base)
@@ -35,6 +93,9 @@ host_alloc(device_t *base, device_memory_t kind, size_t size_bytes, void **out_p
     if (size_bytes > SIZE_MAX / 2) {
         return STATUS_ERR_NO_MEMORY;
     }
+    if (kind == DEVICE_MEMORY_SHARED) {
+        return alloc_shared((host_device_t *)base, size_bytes, out_p);
+    }
     size_t mapped_bytes = size_bytes + DEVICE_MEMORY_ALIGN;
     void *mapped = mmap(NULL, mapped_bytes, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -46,10 +107,19 @@ host_alloc(device_t *base, device_memory_t kind, size_t size_bytes, void **out_p
          * Where there are no large pages nothing is lost. */
         (void)madvise(mapped, mapped_bytes, MADV_HUGEPAGE);
     }
-    ((allocation_t *)mapped)->mapped_bytes = mapped_bytes;
+    *(allocation_t *)mapped = (allocation_t){.mapped_bytes = mapped_bytes,
+                                             .size_bytes = size_bytes,
+                                             .front = DEVICE_MEMORY_ALIGN,
+                                             .fd = -1};
     ((host_device_t *)base)->used_bytes += mapped_bytes;
     *out_p = (uint8_t *)mapped + DEVICE_MEMORY_ALIGN;
     return STATUS_OK;
+}
+
+static const allocation_t *
+allocation_of(const void *memory)
+{
+    return (const allocation_t *)(const void *)((const uint8_t *)memory - DEVICE_MEMORY_ALIGN);
 }
 
 static proto_status_t
@@ -59,9 +129,31 @@ host_release(device_t *base, device_memory_t kind, void *memory)
     if (device_host_in_capture(base)) {
         return STATUS_ERR_CAPTURE;
     }
-    allocation_t *allocation = (allocation_t *)(void *)((uint8_t *)memory - DEVICE_MEMORY_ALIGN);
-    ((host_device_t *)base)->used_bytes -= allocation->mapped_bytes;
-    require(munmap(allocation, allocation->mapped_bytes) == 0);
+    allocation_t allocation = *allocation_of(memory);
+    ((host_device_t *)base)->used_bytes -= allocation.mapped_bytes;
+    require(munmap((uint8_t *)memory - allocation.front, allocation.mapped_bytes) == 0);
+    if (allocation.fd >= 0) {
+        (void)close(allocation.fd);
+    }
+    return STATUS_OK;
+}
+
+static proto_status_t
+host_share(device_t *base, const void *memory, device_share_t *out)
+{
+    (void)base;
+    const allocation_t *allocation = allocation_of(memory);
+    struct stat info;
+    if (allocation->fd < 0) {
+        return STATUS_ERR_INVALID;
+    }
+    if (fstat(allocation->fd, &info) != 0) {
+        return STATUS_ERR_IO;
+    }
+    *out = (device_share_t){.fd = allocation->fd,
+                            .inode = info.st_ino,
+                            .offset_bytes = 0,
+                            .size_bytes = allocation->size_bytes};
     return STATUS_OK;
 }
 
@@ -267,6 +359,7 @@ static const device_vtable_t host_vtable = {
     .graph_launch_count = host_graph_launch_count,
     .weights = &host_weights,
     .memory_used_bytes = host_memory_used_bytes,
+    .share = host_share,
 };
 
 proto_status_t

@@ -13,6 +13,7 @@
 #include "run_executor_private.h"
 #include "run_graph_settings.h"
 #include "run_inspect.h"
+#include "run_share.h"
 #include "run_text.h"
 
 enum {
@@ -405,6 +406,7 @@ build(run_executor_t *self)
         {load_model, NULL},
         {fill_options, NULL},
         {run_executor_check_options, NULL},
+        {run_share_open, NULL},
         {run_executor_open_cache, "page map"},
         {make_backend, "decode metadata"},
         {make_sampling, "sampling"},
@@ -479,6 +481,7 @@ run_executor_destroy(run_executor_t **self_p)
         void *layer = (void *)self->layer;
         device_release(self->device, DEVICE_MEMORY_PINNED, &layer);
         cache_arena_destroy(&self->arena);
+        run_share_close(self);
         cache_plan_destroy(&self->plan);
         model_destroy(&self->model);
         file_model_close(&self->file);

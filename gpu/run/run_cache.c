@@ -51,6 +51,13 @@ run_executor_new_plan(const run_executor_t *self, cache_plan_t **out_p)
     return run_plan_new(&layout, out_p);
 }
 
+proto_status_t
+run_executor_new_arena(const run_executor_t *self, const cache_plan_t *plan, cache_arena_t **out_p)
+{
+    return self->options.share_cache ? cache_arena_new_shared(self->device, plan, out_p)
+                                     : cache_arena_new(self->device, plan, out_p);
+}
+
 /* The smallest pool that everything can be captured on: a block of each group, and a row of state
  * for each request of the largest batch. */
 static uint32_t
@@ -145,7 +152,7 @@ run_executor_open_cache(run_executor_t *self)
     }
     status = cache_plan_bind(self->plan, parents);
     if (status == STATUS_OK) {
-        status = cache_arena_new(self->device, self->plan, &self->arena);
+        status = run_executor_new_arena(self, self->plan, &self->arena);
     }
     if (status != STATUS_OK) {
         return run_executor_fail(self, status, "cannot allocate the cache arena of %zu bytes",

@@ -13,6 +13,7 @@
 #include "proto_require.h"
 #include "run_executor_private.h"
 #include "run_inspect.h"
+#include "run_share.h"
 
 static void
 free_results(run_results_t *results)
@@ -225,9 +226,11 @@ launch_step(run_executor_t *self, const proto_step_launch_t *launch, run_stage_t
     run_batch_t batch = {.stage = stage, .launch = launch};
     batch.tables =
         run_buffers_upload_tables(&self->buffers, stage, self->tables, flight->row_count);
+    run_share_begin_step(self, launch->step);
     status = self->shadow.is_wanted
                  ? run_shadow_launch(self, &batch, &flight->launched)
                  : run_forward_step_launch(self->runner, &batch, &flight->launched);
+    run_share_end_step(self, launch->step);
     if (status != STATUS_OK) {
         return status;
     }
@@ -395,6 +398,7 @@ run_executor_reset(run_executor_t *self)
         return status;
     }
     self->collected_count = self->launched_count;
+    run_share_forget_steps(self);
     run_tables_clear_all(self->tables);
     return self->sticky;
 }

@@ -57,6 +57,8 @@ typedef struct {
                                * they are its draw: seeded tokens then depend on the candidates */
     bool keeps_states; /* recurrent layers, N > 1: keep the state after every row, in place of
                         * computing the accepted rows again.  Same bits, more memory */
+    bool share_cache;  /* for a kv-transfer: the arena can be mapped by another process, and steps
+                        * tell which layers are done (run_share.h) */
     bool autotune;     /* measure at start what changes no result: run_autotune.h */
 } run_executor_options_t;
 

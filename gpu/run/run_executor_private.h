@@ -6,6 +6,7 @@
 
 #include "cache_pool.h"
 #include "file_model.h"
+#include "proto_layers.h"
 #include "run_executor.h"
 #include "run_forward_step.h"
 #include "run_ledger.h"
@@ -71,6 +72,7 @@ struct run_executor {
     const float *last_logits;
     run_launched_t last_launched;
     _Atomic uint32_t *layer; /* pinned: the device writes which layer is in work */
+    proto_layers_t *ready; /* shared: what steps have behind them; NULL = the cache is not shared */
     proto_status_t sticky;
     uint8_t page_hash_key[PROTO_HASH_SIZE_BYTES];
     uint32_t group_kinds[CACHE_GROUP_COUNT_MAX];
@@ -105,6 +107,9 @@ void run_executor_add_summary(run_executor_t *self, const char *format, ...)
 void run_executor_note_memory(run_executor_t *self, const char *name);
 /* A plan that is not bound yet.  The caller owns *out_p. */
 MUST_CHECK proto_status_t run_executor_new_plan(const run_executor_t *self, cache_plan_t **out_p);
+/* The arena of a bound plan, shared if it is to be.  The caller owns *out_p. */
+MUST_CHECK proto_status_t run_executor_new_arena(const run_executor_t *self,
+                                                 const cache_plan_t *plan, cache_arena_t **out_p);
 /* Plan and arena: the size that was asked for, or a probe's. */
 MUST_CHECK proto_status_t run_executor_open_cache(run_executor_t *self);
 /* The executor's own references to plan and arena, anew. */

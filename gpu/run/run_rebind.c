@@ -50,7 +50,7 @@ cache_init(const run_executor_t *self, uint32_t parent_count, cache_t *out)
     }
     uint64_t before_bytes = device_memory_used_bytes(self->device);
     if (status == STATUS_OK) {
-        status = cache_arena_new(self->device, out->plan, &out->arena);
+        status = run_executor_new_arena(self, out->plan, &out->arena);
         out->used_bytes = device_memory_used_bytes(self->device) - before_bytes;
     }
     if (status == STATUS_OK) {
