@@ -29,6 +29,7 @@ ROOMS = {
     "actors/supervisor": {"proto", "actors/base"},
     "actors/scheduler": {"proto", "actors/base", "scheduler"},
     "actors/executor": {"proto", "actors/base", "gpu/run"},
+    "actors/kv-transfer": {"proto", "actors/base"},
     "actors/gateway": {"proto", "actors/base", "models"},
     "log": {"proto"},
     "actors/replay": {"proto", "log", "scheduler", "gpu/run", "actors/base", "actors/scheduler",
@@ -53,7 +54,7 @@ THIRD_PARTY = {
     r"jansson\.h": ("actors/gateway", "models", "cli"),
     r"pcre2\.h": ("models",),
     r"sodium\.h": ("proto", "models", "cli"),
-    r"xxhash\.h": ("proto", "models", "gpu/"),
+    r"xxhash\.h": ("proto", "models", "gpu/", "actors/kv-transfer"),
     r"yaml\.h": ("cli",),
 }
 
