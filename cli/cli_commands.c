@@ -10,6 +10,7 @@ const cli_entry_t cli_commands[] = {
     {"serve", cli_serve, "serve a model on this machine"},
     {"demo", cli_demo, "start a node, ask it one question, show what each actor did"},
     {"doctor", cli_doctor, "what this machine has, what is missing, what to type"},
+    {"config", cli_config, "check a cluster file, show every setting and its origin"},
     {"bench", cli_bench, "measure a server: rate, latencies, errors"},
     {"log", cli_log, "show, measure, compare, cut, repair and replay recorded messages"},
     {"scheduler", cli_scheduler, "attach another scheduler to a running node, and go back"},

@@ -117,6 +117,7 @@ int cli_serve(int argc, char **argv);
 int cli_demo(int argc, char **argv);
 int cli_actor(int argc, char **argv);
 int cli_bench(int argc, char **argv);
+int cli_config(int argc, char **argv);
 int cli_completion(int argc, char **argv);
 int cli_doctor(int argc, char **argv);
 int cli_man(int argc, char **argv);

@@ -8,7 +8,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 root=$PWD
 status=0
 mapfile -t sources < <(git ls-files '*.c' '*.h' | grep -v '^tests/fixtures/')
-mapfile -t product < <(git ls-files 'proto/*.c' 'scheduler/*.c' 'models/*.c' 'kernels/*.c' 'gpu/*.c' \
+mapfile -t product < <(git ls-files 'proto/*.c' 'config/*.c' 'scheduler/*.c' 'models/*.c' 'kernels/*.c' 'gpu/*.c' \
     'log/*.c' 'actors/*.c' 'kit/*.c' 'cli/*.c')
 
 # clang-tidy guesses the flags of a file that the build does not know, and then finds errors that
@@ -61,7 +61,7 @@ echo "cppcheck: ${#product[@]} files"
 cppcheck --quiet --std=c11 --enable=warning,portability,performance --inline-suppr --error-exitcode=1 \
     --suppress=missingIncludeSystem --suppress=unknownMacro --suppress=checkersReport -j "$(nproc)" \
     --suppressions-list=tests/tidy/cppcheck.txt \
-    $(printf -- '-I %s ' proto scheduler models kernels gpu/* log actors/* kit cli) "${product[@]}" || status=1
+    $(printf -- '-I %s ' proto config scheduler models kernels gpu/* log actors/* kit cli) "${product[@]}" || status=1
 
 [ $status -eq 0 ] && echo "lint: no findings"
 exit $status

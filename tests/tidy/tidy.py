@@ -14,6 +14,7 @@ import gates
 # Lowest floor first.  A room may include its own headers and those of the rooms it names.
 ROOMS = {
     "proto": set(),
+    "config": {"proto"},
     "scheduler": {"proto"},
     "models": {"proto"},
     "kernels": {"proto"},
@@ -39,7 +40,7 @@ ROOMS = {
     "actors/conform": {"proto", "actors/base", "actors/executor"},
     "kit": {"proto", "actors/base"},
     # kernels: `onepath doctor` says which path they take on this machine.
-    "cli": {"proto", "models", "kernels", "log", "actors/base", "actors/recorder", "actors/supervisor",
+    "cli": {"proto", "config", "models", "kernels", "log", "actors/base", "actors/recorder", "actors/supervisor",
             "actors/scheduler", "actors/executor", "actors/gateway", "actors/replay",
             "actors/simulator", "actors/conform"},
 }
@@ -55,7 +56,7 @@ THIRD_PARTY = {
     r"pcre2\.h": ("models",),
     r"sodium\.h": ("proto", "models", "cli"),
     r"xxhash\.h": ("proto", "models", "gpu/", "actors/kv-transfer"),
-    r"yaml\.h": ("cli",),
+    r"yaml\.h": ("config",),
 }
 
 BANNED = [
@@ -73,7 +74,7 @@ BANNED = [
 
 PREFIXES = {
     "proto": ("proto_",), "scheduler": ("sched_",), "models": ("file_",), "kernels": ("kern_",),
-    "actors": ("actor_",), "log": ("log_",), "kit": ("kit_",), "gpu_device": ("device_",),
+    "actors": ("actor_",), "log": ("log_",), "config": ("config_",), "kit": ("kit_",), "gpu_device": ("device_",),
     "gpu_cache": ("cache_",), "gpu_backend": ("backend_", "router_"), "gpu_model": ("model_",), "gpu_sample": ("sample_",),
     "gpu_run": ("run_",),
 }
@@ -102,7 +103,7 @@ def room_of(path):
     return best
 
 
-CODE = ("proto", "scheduler", "models", "kernels", "gpu", "log", "actors", "kit", "cli")
+CODE = ("proto", "config", "scheduler", "models", "kernels", "gpu", "log", "actors", "kit", "cli")
 
 
 def lines_of(path):
