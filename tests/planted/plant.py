@@ -19,6 +19,7 @@ WINDOW = ("tests/kernels/test_verify.c", "tests/kernels/kern_sample_bench.c",
           "tests/kernels/kern_reference.c")
 STATE = ("tests/kernels/test_state.c", "tests/kernels/kern_recurrent.c",
          "tests/kernels/kern_reference.c")
+COMMIT = ("tests/gpu/test_state_commit.c", "tests/gpu/gpu_width.c", "tests/gpu/gpu_driver.c")
 PLAN_RULES = ("tests/actors/executor/test_actor_executor_rules.c",
               "tests/actors/executor/executor_fixture.c")
 
@@ -149,6 +150,23 @@ PLANTED = {
         "kernels/kern_state.c",
         (("live = live && a->seeds[i] >= 0;", "live = live && a->seeds[i] >= -1;"),),
         STATE, "commit_rows_point_at_the_accepted_state"),
+    # States are committed once in a round ...
+    "twice_committed": (
+        "gpu/run/run_verify.c",
+        (("    backend_commit_speculative_state_after_verify(o->backend, accept_lengths + "
+          "sampled_extends, bs,\n"
+          "                                                  extends);\n",
+          "    for (int i = 0; i < 2; i++) {\n"
+          "        backend_commit_speculative_state_after_verify(\n"
+          "            o->backend, accept_lengths + sampled_extends, bs, extends);\n"
+          "    }\n"),),
+        COMMIT, "a_reject_at_every_index_keeps_tokens_and_states"),
+    # ... and in a mixed round those of the decodes, which stand behind the extends.
+    "commit_of_extends": (
+        "gpu/backend/state/backend_gdn_forward.c",
+        (("        replay_rows(self, index->in_blocks + num_extends, bs);",
+          "        replay_rows(self, index->in_blocks, bs);"),),
+        COMMIT, "disturbed_requests_keep_tokens_and_states"),
     # Weights come to the device by uploads alone.
     "stored_by_the_host": (
         "gpu/model/model_experts.c",
