@@ -17,6 +17,8 @@
 #ifndef PROTO_MESSAGES_H
 #define PROTO_MESSAGES_H
 
+#include "proto_messages_pd.h"
+
 enum {
     PROTO_SCHEMA_VERSION = 1,
     PROTO_SCHEMA_VERSION_MIN = 1, /* the oldest version that we talk to */
@@ -110,16 +112,64 @@ enum {
             "use this ring from now on, or none")                                                  \
     MESSAGE(DRAFT_LAUNCH, draft_launch, 76, LOCAL, ARRAY, "core -> device", "draft for a step")    \
     MESSAGE(DRAFT_DONE, draft_done, 77, LOCAL, ARRAY, "device -> core", "what was proposed")       \
-    /* KV transfer and roles: 80-109. */                                                           \
+    /* KV transfer and roles: 80-109, in proto_messages_pd.h. */                                   \
     MESSAGE(TRANSFER_OFFER, transfer_offer, 80, WIRE, ARRAY, "decode-role -> prefill-role",        \
-            "reserved: asks for a prefill and names the destination")                              \
+            "asks for a prefill, names the destination")                                           \
     MESSAGE(TRANSFER_DONE, transfer_done, 81, WIRE, ARRAY, "kv-transfer -> role",                  \
-            "reserved: a promised part arrived or failed")                                         \
+            "a transfer landed whole, or failed")                                                  \
     MESSAGE(LEASE_RENEW, lease_renew, 82, WIRE, ARRAY, "decode-role -> prefill-role",              \
-            "reserved: keeps held blocks")                                                         \
+            "keeps what is held for it")                                                           \
     MESSAGE(FENCE, fence, 83, WIRE, ARRAY, "scheduler -> kv-transfer",                             \
-            "reserved: no late write may reach this generation")                                   \
-    MESSAGE(FENCED, fenced, 84, WIRE, ARRAY, "kv-transfer -> scheduler", "reserved: fence holds")
+            "no copy of this transfer may begin")                                                  \
+    MESSAGE(FENCED, fenced, 84, WIRE, ARRAY, "kv-transfer -> scheduler",                           \
+            "the fence holds, no copy runs")                                                       \
+    MESSAGE(RESERVE, reserve, 85, WIRE, ARRAY, "decode-role -> scheduler",                         \
+            "blocks for a prompt computed elsewhere")                                              \
+    MESSAGE(RESERVED, reserved, 86, WIRE, ARRAY, "scheduler -> decode-role",                       \
+            "these blocks wait for their content")                                                 \
+    MESSAGE(ACTIVATE, activate, 87, WIRE, ARRAY, "decode-role -> scheduler",                       \
+            "the content is there: decode")                                                        \
+    MESSAGE(RETURNED, returned, 88, WIRE, ARRAY, "scheduler -> role",                              \
+            "every block of a transfer is back")                                                   \
+    MESSAGE(TRANSFER_PART, transfer_part, 89, WIRE, ARRAY, "scheduler -> kv-transfer",             \
+            "what a planned chunk completes")                                                      \
+    MESSAGE(RELEASE, release, 90, WIRE, ARRAY, "role -> scheduler",                                \
+            "held or incoming blocks may go back")                                                 \
+    MESSAGE(TRANSFER_EXPECT, transfer_expect, 91, WIRE, ARRAY, "decode-role -> kv-transfer",       \
+            "these blocks may be written")                                                         \
+    MESSAGE(TRANSFER_SERVE, transfer_serve, 92, WIRE, ARRAY, "prefill-role -> kv-transfer",        \
+            "what is sent, and to whom")                                                           \
+    MESSAGE(TRANSFER_CANCEL, transfer_cancel, 93, WIRE, ARRAY, "role -> kv-transfer",              \
+            "end a transfer at once")                                                              \
+    MESSAGE(KV_OFFER, kv_offer, 94, WIRE, ARRAY, "kv-transfer of the destination -> source",       \
+            "waits for a transfer")                                                                \
+    MESSAGE(KV_PART, kv_part, 95, WIRE, ARRAY, "kv-transfer of the source -> destination",         \
+            "columns and layers that are ready")                                                   \
+    MESSAGE(KV_LANDED, kv_landed, 96, WIRE, ARRAY, "kv-transfer of the destination -> source",     \
+            "a part landed, or was refused")                                                       \
+    MESSAGE(KV_CANCEL, kv_cancel, 97, WIRE, ARRAY, "kv-transfer, both ways", "end a transfer")     \
+    MESSAGE(KV_CANCELLED, kv_cancelled, 98, WIRE, ARRAY, "kv-transfer, both ways",                 \
+            "it has ended here")                                                                   \
+    MESSAGE(KV_DATA, kv_data, 99, WIRE, ARRAY, "kv-transfer of the source -> destination",         \
+            "bytes of a part")                                                                     \
+    MESSAGE(KV_ARENA, kv_arena, 100, WIRE, ARRAY, "executor, drafter -> kv-transfer",              \
+            "registers a cache arena")                                                             \
+    MESSAGE(KV_READY, kv_ready, 101, WIRE, ARRAY, "executor, drafter -> kv-transfer",              \
+            "layers of a step are written")                                                        \
+    MESSAGE(OFFER_TAKEN, offer_taken, 102, WIRE, ARRAY, "prefill-role -> decode-role",             \
+            "the prefill is queued, under a lease")                                                \
+    MESSAGE(PREFILLED, prefilled, 103, WIRE, ARRAY, "prefill-role -> decode-role",                 \
+            "the prompt is computed: its first token")                                             \
+    MESSAGE(TRANSFER_FAILED, transfer_failed, 104, WIRE, ARRAY, "prefill-role -> decode-role",     \
+            "it will not come")                                                                    \
+    MESSAGE(TRANSFER_CLOSE, transfer_close, 105, WIRE, ARRAY, "decode-role -> prefill-role",       \
+            "let go of it")                                                                        \
+    MESSAGE(TRANSFER_CLOSED, transfer_closed, 106, WIRE, ARRAY, "prefill-role -> decode-role",     \
+            "nothing of it is left here")                                                          \
+    MESSAGE(PAGES, pages, 107, WIRE, ARRAY, "scheduler -> role, gateway",                          \
+            "which prefix pages came and went")                                                    \
+    MESSAGE(NODE_STATE, node_state, 108, WIRE, ARRAY, "role -> role, gateway",                     \
+            "whether a node can serve")
 
 /* ---- links ---------------------------------------------------------------------------------- */
 #define PROTO_FIELDS_hello(FIELD)                                                                  \
@@ -241,7 +291,8 @@ enum {
     FIELD(group_granularities, COL_U32, PROTO_GROUPS_MAX, OPEN, "raw tokens of a block")           \
     FIELD(group_windows, COL_U32, PROTO_GROUPS_MAX, OPEN, "tokens a sliding group keeps; else 0")  \
     FIELD(group_packings, COL_U32, PROTO_GROUPS_MAX, OPEN, "blocks of the group in a parent")      \
-    FIELD(page_hash_key, BIN, 32, PRIVATE, "key of the page identity; all actors must agree")
+    FIELD(page_hash_key, BIN, 32, PRIVATE, "key of the page identity; all actors must agree")      \
+    FIELD(phases, U32, 15, OPEN, "what it runs: 0 everything, 1 prefill only, 2 decode only")
 #define PROTO_FIELDS_model_info(FIELD)                                                             \
     FIELD(model_name, STR, PROTO_TEXT_LEN_MAX, OPEN, "for people")                                 \
     FIELD(fingerprint, STR, PROTO_TEXT_LEN_MAX, OPEN, "as in EXECUTOR_INFO")                       \
@@ -261,7 +312,8 @@ enum {
     FIELD(emitted, U32, PROTO_TOKENS_MAX, OPEN, "tokens at the prompt's end already generated")    \
     FIELD(page_hashes, BIN, PROTO_PAGES_MAX * 32, OPEN, "32 bytes for each whole prompt page")     \
     FIELD(tokens, COL_I32, PROTO_TOKENS_MAX, PRIVATE, "[prompt_length]")                           \
-    FIELD(sampling, COL_U8, 16384, PRIVATE, "an encoded SAMPLING body")
+    FIELD(sampling, COL_U8, 16384, PRIVATE, "an encoded SAMPLING body")                            \
+    FIELD(transfer, U64, UINT64_MAX, OPEN, "keep the blocks for this transfer at the end; 0 = no")
 #define PROTO_FIELDS_finish(FIELD)                                                                 \
     FIELD(token_index, U32, PROTO_TOKENS_MAX, OPEN, "keep generated tokens [0, token_index)")      \
     FIELD(reason, U32, 15, OPEN, "proto_finish_reason_t")
@@ -283,7 +335,9 @@ enum {
     FIELD(code, STR, 64, OPEN, "stable code: overloaded, worker_lost, never_fits, ...")            \
     FIELD(detail, STR, PROTO_TEXT_LEN_MAX, OPEN, "a sentence with the numbers")                    \
     FIELD(retry_after_ms, U32, 600000, OPEN, "0 = do not retry")                                   \
-    FIELD(queue_ns, U64, UINT64_MAX, OPEN, "from submit to first plan, ns")
+    FIELD(queue_ns, U64, UINT64_MAX, OPEN, "from submit to first plan, ns")                        \
+    FIELD(suspects, U32, PROTO_ROWS_MAX, OPEN,                                                     \
+          "the executor died in steps with so many requests, this one among them; 0 = not")
 #define PROTO_FIELDS_sampling(FIELD)                                                               \
     FIELD(temperature, F64, 0, OPEN, "0..2 and above; below 1e-6 means greedy")                    \
     FIELD(top_p, F64, 0, OPEN, "(0, 1]")                                                           \
@@ -324,14 +378,20 @@ enum {
     FIELD(drafts_proposed, U64, UINT64_MAX, OPEN, "candidates in windows")                         \
     FIELD(drafts_accepted, U64, UINT64_MAX, OPEN, "of these, accepted")                            \
     FIELD(drafts_missing, U64, UINT64_MAX, OPEN, "rows with room for candidates that had none")    \
-    FIELD(drafts_ignored, U64, UINT64_MAX, OPEN, "stale, miscounted or out of range: not tested")
+    FIELD(drafts_ignored, U64, UINT64_MAX, OPEN, "stale, miscounted or out of range: not tested")  \
+    FIELD(blocks_held, U32, PROTO_BLOCKS_MAX, OPEN, "wait for a peer to fetch them")               \
+    FIELD(blocks_incoming, U32, PROTO_BLOCKS_MAX, OPEN, "wait for their content")                  \
+    FIELD(blocks_fencing, U32, PROTO_BLOCKS_MAX, OPEN, "wait until no copy runs")
 #define PROTO_FIELDS_admit(FIELD)                                                                  \
     FIELD(slot, U32, PROTO_ROWS_MAX, OPEN, "1..slot_count; stays until a plan releases it")        \
     FIELD(prompt_length, U32, PROTO_TOKENS_MAX, OPEN, "tokens")                                    \
     FIELD(length_max, U32, PROTO_TOKENS_MAX, OPEN, "prompt + generated tokens at most")            \
     FIELD(tokens, COL_I32, PROTO_TOKENS_MAX, PRIVATE, "[prompt_length]")                           \
     FIELD(sampling, COL_U8, 16384, PRIVATE, "an encoded SAMPLING body")                            \
-    FIELD(page_hashes, BIN, PROTO_PAGES_MAX * 32, OPEN, "as submitted: where the chain goes on")
+    FIELD(page_hashes, BIN, PROTO_PAGES_MAX * 32, OPEN, "as submitted: where the chain goes on")   \
+    FIELD(computed, U32, PROTO_TOKENS_MAX, OPEN,                                                   \
+          "tokens that the cache holds already: all but the last; 0 = none")                       \
+    FIELD(candidates, COL_I32, 16, PRIVATE, "what follows the last token, by a drafter; -1 = none")
 /* Applied in this order: releases, patches, clears, then the forward batch (extends first).
  * Ranges, never token ids: the executor has the tokens. */
 #define PROTO_FIELDS_plan(FIELD)                                                                   \
@@ -368,7 +428,9 @@ enum {
     FIELD(logprob_values, COL_F32, PROTO_TOKENS_MAX, PRIVATE, "natural logarithm; same order")     \
     FIELD(drafted, COL_U8, PROTO_ROWS_MAX, OPEN, "[rows] candidates that were tested, or empty")   \
     FIELD(draft_hits, COL_U8, PROTO_ROWS_MAX, OPEN, "[rows] of these, right; or empty")            \
-    FIELD(draft_ignored, U32, PROTO_TOKENS_MAX, OPEN, "candidates not fit to be tested")
+    FIELD(draft_ignored, U32, PROTO_TOKENS_MAX, OPEN, "candidates not fit to be tested")           \
+    FIELD(candidates, COL_I32, PROTO_TOKENS_MAX, PRIVATE,                                          \
+          "[extends that sample][decode_width - 1] of a drafter, or empty")
 #define PROTO_FIELDS_plan_refused(FIELD)                                                           \
     FIELD(step, U64, UINT64_MAX, OPEN, "the plan's step")                                          \
     FIELD(applied_step, U64, UINT64_MAX, OPEN, "the last step that was applied")                   \
@@ -381,7 +443,9 @@ enum {
 #define PROTO_FIELDS_slot_setup(FIELD)                                                             \
     FIELD(slot, U32, PROTO_ROWS_MAX, OPEN, "pool slot")                                            \
     FIELD(tokens, COL_I32, PROTO_TOKENS_MAX, PRIVATE, "the prompt, for the penalties")             \
-    FIELD(sampling, COL_U8, 16384, PRIVATE, "an encoded SAMPLING body")
+    FIELD(sampling, COL_U8, 16384, PRIVATE, "an encoded SAMPLING body")                            \
+    FIELD(computed, U32, PROTO_TOKENS_MAX, OPEN, "as in ADMIT")                                    \
+    FIELD(candidates, COL_I32, 16, PRIVATE, "as in ADMIT")
 #define PROTO_FIELDS_step_launch(FIELD)                                                            \
     FIELD(step, U64, UINT64_MAX, OPEN, "this step")                                                \
     FIELD(width, U32, 16, OPEN, "tokens a decode row computes")                                    \
@@ -411,7 +475,8 @@ enum {
     FIELD(logprob_values, COL_F32, PROTO_TOKENS_MAX, PRIVATE, "as in STEP_RESULT")                 \
     FIELD(drafted, COL_U8, PROTO_ROWS_MAX, OPEN, "[rows] candidates that were tested, or empty")   \
     FIELD(draft_hits, COL_U8, PROTO_ROWS_MAX, OPEN, "[rows] of these, right; or empty")            \
-    FIELD(draft_ignored, U32, PROTO_TOKENS_MAX, OPEN, "candidates not fit to be tested")
+    FIELD(draft_ignored, U32, PROTO_TOKENS_MAX, OPEN, "candidates not fit to be tested")           \
+    FIELD(candidates, COL_I32, PROTO_TOKENS_MAX, PRIVATE, "as in STEP_RESULT")
 #define PROTO_FIELDS_device_ready(FIELD) PROTO_FIELDS_executor_info(FIELD)
 #define PROTO_FIELDS_device_failed(FIELD)                                                          \
     FIELD(status, I64, 1000, OPEN, "proto_status_t")                                               \
@@ -506,13 +571,6 @@ enum {
     FIELD(lengths, COL_U32, PROTO_ROWS_MAX, OPEN, "[rows] tokens that the row has")                \
     FIELD(counts, COL_U8, PROTO_ROWS_MAX, OPEN, "[rows] candidates")                               \
     FIELD(candidates, COL_I32, PROTO_TOKENS_MAX, PRIVATE, "[sum of counts]")
-
-/* ---- reserved: the fields come with the work that uses them ---------------------------------- */
-#define PROTO_FIELDS_transfer_offer(FIELD) FIELD(transfer, U64, UINT64_MAX, OPEN, "transfer key")
-#define PROTO_FIELDS_transfer_done(FIELD) FIELD(transfer, U64, UINT64_MAX, OPEN, "transfer key")
-#define PROTO_FIELDS_lease_renew(FIELD) FIELD(transfer, U64, UINT64_MAX, OPEN, "transfer key")
-#define PROTO_FIELDS_fence(FIELD) FIELD(generation, U64, UINT64_MAX, OPEN, "dead generation")
-#define PROTO_FIELDS_fenced(FIELD) FIELD(generation, U64, UINT64_MAX, OPEN, "dead generation")
 
 /* What is wrong with a peer; on the wire. */
 typedef enum {
