@@ -89,6 +89,22 @@ exit_code(proto_status_t status)
     return CLI_EXIT_FOUND;
 }
 
+bool
+cli_command_node(const char *program, const char *run_dir, char *out, size_t capacity_bytes)
+{
+    if (run_dir == NULL) {
+        return find_node(program, out, capacity_bytes);
+    }
+    (void)snprintf(out, capacity_bytes, "%s", run_dir);
+    return true;
+}
+
+int
+cli_command_exit(proto_status_t status)
+{
+    return exit_code(status);
+}
+
 int
 cli_command_send(const char *program, const char *run_dir, const char *verb, const char *argument)
 {

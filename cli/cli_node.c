@@ -409,4 +409,8 @@ cli_signals_install(bool supervised)
     if (!supervised) {
         (void)sigaction(SIGINT, &action, NULL);
     }
+    sigset_t mask; /* a supervisor starts us with SIGTERM held back until now */
+    (void)sigemptyset(&mask);
+    (void)sigaddset(&mask, SIGTERM);
+    (void)sigprocmask(SIG_UNBLOCK, &mask, NULL);
 }

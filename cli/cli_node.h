@@ -125,6 +125,10 @@ int cli_log(int argc, char **argv);
 int cli_sim(int argc, char **argv);
 int cli_scheduler(int argc, char **argv);
 int cli_executor(int argc, char **argv);
+int cli_ps(int argc, char **argv);
+int cli_drain(int argc, char **argv);
+int cli_undrain(int argc, char **argv);
+int cli_level(int argc, char **argv);
 int cli_protocol(int argc, char **argv);
 int cli_conform(int argc, char **argv);
 

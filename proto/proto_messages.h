@@ -32,6 +32,9 @@ enum {
     PROTO_LOGPROBS_MAX = 20,      /* `top_logprobs` of a request */
     PROTO_STOP_IDS_MAX = 64,
     PROTO_BIAS_MAX = 300,
+    PROTO_LOOK_ROWS_MAX = 128,  /* requests in one REQUESTS */
+    PROTO_LOOK_ACTORS_MAX = 32, /* actors of a node, links of an actor */
+    PROTO_LOOK_LINKS_MAX = 256, /* links of a node */
 };
 
 #define PROTO_MESSAGE_LIST(MESSAGE)                                                                \
@@ -63,6 +66,15 @@ enum {
     MESSAGE(PEER_DOWN, peer_down, 21, LOCAL, ARRAY, "shell -> core", "a link ended")               \
     MESSAGE(TIMER, timer, 22, LOCAL, ARRAY, "shell -> core", "the core's deadline has passed")     \
     MESSAGE(DRAIN, drain, 23, LOCAL, ARRAY, "shell -> core", "admit nothing more, finish")         \
+    /* Looking at a node: operators and dashboards. */                                             \
+    MESSAGE(LOOK, look, 24, WIRE, ARRAY, "client -> supervisor -> actor", "asks what it sees")     \
+    MESSAGE(REQUESTS, requests, 25, WIRE, ARRAY, "actor -> supervisor -> client",                  \
+            "open requests, and what each one waits for")                                          \
+    MESSAGE(ACTORS, actors, 26, WIRE, ARRAY, "supervisor -> client, gateway",                      \
+            "every actor of the node and its links")                                               \
+    MESSAGE(LINKS, links, 27, WIRE, ARRAY, "actor -> supervisor", "the links of this actor")       \
+    MESSAGE(HOLD, hold, 28, WIRE, ARRAY, "supervisor -> gateway",                                  \
+            "admit nothing new, until told otherwise")                                             \
     /* A node: gateway, scheduler, executor. */                                                    \
     MESSAGE(EXECUTOR_INFO, executor_info, 30, WIRE, ARRAY, "executor -> scheduler",                \
             "what the executor has: cache, limits")                                                \
@@ -261,6 +273,70 @@ enum {
     FIELD(epoch, U64, UINT64_MAX, OPEN, "its incarnation")                                         \
     FIELD(endpoint, STR, 255, OPEN, "where it listens")
 
+/* ---- looking at a node ----------------------------------------------------------------------- */
+#define PROTO_FIELDS_look(FIELD)                                                                   \
+    FIELD(target, U32, 15, OPEN, "proto_look_target_t: whose view")                                \
+    FIELD(after, U64, UINT64_MAX, OPEN, "the REQUESTS before this one said `next`; 0 = the first")
+#define PROTO_FIELDS_requests(FIELD)                                                               \
+    FIELD(status, I64, 1000, OPEN, "proto_status_t; not OK: no rows, `detail` says why")           \
+    FIELD(detail, STR, PROTO_TEXT_LEN_MAX, OPEN, "a sentence")                                     \
+    FIELD(total, U32, 1 << 20, OPEN, "open requests of this actor")                                \
+    FIELD(next, U64, UINT64_MAX, OPEN, "`after` of the LOOK for the rest; 0 = that was all")       \
+    FIELD(requests, COL_U64, PROTO_LOOK_ROWS_MAX, OPEN, "[rows] request ids")                      \
+    FIELD(states, COL_U8, PROTO_LOOK_ROWS_MAX, OPEN, "[rows] proto_request_state_t")               \
+    FIELD(waits, COL_U8, PROTO_LOOK_ROWS_MAX, OPEN, "[rows] proto_wait_t: the resource")           \
+    FIELD(holders, COL_U64, PROTO_LOOK_ROWS_MAX, OPEN,                                             \
+          "[rows] request that has it, or the step; 0")                                            \
+    FIELD(needed, COL_U32, PROTO_LOOK_ROWS_MAX, OPEN, "[rows] how much of it")                     \
+    FIELD(available, COL_U32, PROTO_LOOK_ROWS_MAX, OPEN, "[rows] how much there is")               \
+    FIELD(ages_ms, COL_U32, PROTO_LOOK_ROWS_MAX, OPEN, "[rows] since it came, ms")                 \
+    FIELD(prompt_tokens, COL_U32, PROTO_LOOK_ROWS_MAX, OPEN, "[rows]")                             \
+    FIELD(computed_tokens, COL_U32, PROTO_LOOK_ROWS_MAX, OPEN, "[rows] in the cache")              \
+    FIELD(generated_tokens, COL_U32, PROTO_LOOK_ROWS_MAX, OPEN, "[rows]")                          \
+    FIELD(generation_max, COL_U32, PROTO_LOOK_ROWS_MAX, OPEN, "[rows]")                            \
+    FIELD(blocks, COL_U32, PROTO_LOOK_ROWS_MAX, OPEN, "[rows] in its tables, all groups")          \
+    FIELD(slots, COL_U32, PROTO_LOOK_ROWS_MAX, OPEN, "[rows] 0 = none")                            \
+    FIELD(priorities, COL_I32, PROTO_LOOK_ROWS_MAX, OPEN, "[rows] lower goes first")               \
+    FIELD(name_sizes, COL_U8, PROTO_LOOK_ROWS_MAX, OPEN, "[rows] bytes of its name in `names`")    \
+    FIELD(names, COL_U8, PROTO_LOOK_ROWS_MAX * 64, OPEN, "x-request-id, as the client knows it")
+#define PROTO_FIELDS_actors(FIELD)                                                                 \
+    FIELD(node_state, U32, 15, OPEN, "proto_node_state_t")                                         \
+    FIELD(owner, STR, 64, OPEN, "who asked for the drain; empty: nobody")                          \
+    FIELD(scheduler, STR, 255, OPEN, "endpoint of an attached scheduler; empty: the built-in one") \
+    FIELD(names, STR, PROTO_TEXT_LEN_MAX, OPEN, "[actors], each ended by a line feed")             \
+    FIELD(details, STR, 8192, OPEN, "[actors] what each said last, each ended by a line feed")     \
+    FIELD(roles, COL_U8, PROTO_LOOK_ACTORS_MAX, OPEN, "[actors] proto_role_t")                     \
+    FIELD(states, COL_U8, PROTO_LOOK_ACTORS_MAX, OPEN, "[actors] as in ACTOR_STATE")               \
+    FIELD(pids, COL_U32, PROTO_LOOK_ACTORS_MAX, OPEN, "[actors] 0 = it does not run")              \
+    FIELD(epochs, COL_U64, PROTO_LOOK_ACTORS_MAX, OPEN, "[actors]")                                \
+    FIELD(uptimes_ms, COL_U64, PROTO_LOOK_ACTORS_MAX, OPEN, "[actors] since this process began")   \
+    FIELD(beat_ages_ms, COL_U32, PROTO_LOOK_ACTORS_MAX, OPEN, "[actors] since its last heartbeat") \
+    FIELD(exits, COL_U32, PROTO_LOOK_ACTORS_MAX, OPEN, "[actors] restarts after an exit")          \
+    FIELD(signals, COL_U32, PROTO_LOOK_ACTORS_MAX, OPEN, "[actors] restarts after a signal")       \
+    FIELD(hangs, COL_U32, PROTO_LOOK_ACTORS_MAX, OPEN, "[actors] restarts because it hung")        \
+    FIELD(detections_us, COL_U32, PROTO_LOOK_ACTORS_MAX, OPEN,                                     \
+          "[actors] last sign of life to notice of its end, the last time")                        \
+    FIELD(cpu_ns, COL_U64, PROTO_LOOK_ACTORS_MAX, OPEN, "[actors] processor time")                 \
+    FIELD(resident_bytes, COL_U64, PROTO_LOOK_ACTORS_MAX, OPEN, "[actors] now")                    \
+    FIELD(steps, COL_U64, PROTO_LOOK_ACTORS_MAX, OPEN, "[actors] step in work; 0 = none")          \
+    FIELD(step_ages_ms, COL_U32, PROTO_LOOK_ACTORS_MAX, OPEN, "[actors] how long it has run")      \
+    FIELD(refused_in, COL_U64, PROTO_LOOK_ACTORS_MAX, OPEN, "[actors] messages refused")           \
+    FIELD(record_dropped, COL_U64, PROTO_LOOK_ACTORS_MAX, OPEN, "[actors] log records dropped")    \
+    FIELD(link_names, STR, 8192, OPEN, "[links] the peer, each ended by a line feed")              \
+    FIELD(link_actors, COL_U8, PROTO_LOOK_LINKS_MAX, OPEN,                                         \
+          "[links] index of the actor whose it is")                                                \
+    FIELD(link_ages_ms, COL_U32, PROTO_LOOK_LINKS_MAX, OPEN, "[links] since the peer was heard")   \
+    FIELD(link_in, COL_U64, PROTO_LOOK_LINKS_MAX, OPEN, "[links] messages received")               \
+    FIELD(link_out, COL_U64, PROTO_LOOK_LINKS_MAX, OPEN, "[links] messages sent")
+#define PROTO_FIELDS_links(FIELD)                                                                  \
+    FIELD(names, STR, PROTO_TEXT_LEN_MAX, OPEN, "[links] the peer, each ended by a line feed")     \
+    FIELD(ages_ms, COL_U32, PROTO_LOOK_ACTORS_MAX, OPEN, "[links] since the peer was heard")       \
+    FIELD(messages_in, COL_U64, PROTO_LOOK_ACTORS_MAX, OPEN, "[links]")                            \
+    FIELD(messages_out, COL_U64, PROTO_LOOK_ACTORS_MAX, OPEN, "[links]")
+#define PROTO_FIELDS_hold(FIELD)                                                                   \
+    FIELD(on, BOOL, 1, OPEN, "false: admit again")                                                 \
+    FIELD(owner, STR, 64, OPEN, "who asked for it")
+
 /* ---- a shell to its core -------------------------------------------------------------------- */
 #define PROTO_FIELDS_peer_up(FIELD)                                                                \
     FIELD(peer, U32, 255, OPEN, "index of the peer within this actor")                             \
@@ -303,7 +379,8 @@ enum {
     FIELD(queue_len_max, U32, 1 << 20, OPEN, "requests that may wait")                             \
     FIELD(prefix_granularity, U32, 65536, OPEN, "raw tokens of one identity page")                 \
     FIELD(token_capacity, U64, UINT64_MAX, OPEN, "tokens that the cache holds")                    \
-    FIELD(page_hash_key, BIN, 32, PRIVATE, "key of the page identity")
+    FIELD(page_hash_key, BIN, 32, PRIVATE, "key of the page identity")                             \
+    FIELD(detail, STR, PROTO_TEXT_LEN_MAX, OPEN, "without an executor: why, if one was refused")
 #define PROTO_FIELDS_submit(FIELD)                                                                 \
     FIELD(prompt_length, U32, PROTO_TOKENS_MAX, OPEN, "tokens, at least 1")                        \
     FIELD(generation_max, U32, PROTO_TOKENS_MAX, OPEN, "tokens to generate at most, at least 1")   \
@@ -381,7 +458,12 @@ enum {
     FIELD(drafts_ignored, U64, UINT64_MAX, OPEN, "stale, miscounted or out of range: not tested")  \
     FIELD(blocks_held, U32, PROTO_BLOCKS_MAX, OPEN, "wait for a peer to fetch them")               \
     FIELD(blocks_incoming, U32, PROTO_BLOCKS_MAX, OPEN, "wait for their content")                  \
-    FIELD(blocks_fencing, U32, PROTO_BLOCKS_MAX, OPEN, "wait until no copy runs")
+    FIELD(blocks_fencing, U32, PROTO_BLOCKS_MAX, OPEN, "wait until no copy runs")                  \
+    FIELD(prefill_graph_steps, U64, UINT64_MAX, OPEN, "steps with prefills replayed from a graph") \
+    FIELD(prefill_eager_steps, U64, UINT64_MAX, OPEN, "steps with prefills run without a graph")   \
+    FIELD(recomputed_tokens, U64, UINT64_MAX, OPEN, "lost by retractions, to be computed again")   \
+    FIELD(evicted_blocks, U64, UINT64_MAX, OPEN, "cached blocks given to others")                  \
+    FIELD(stalls, U64, UINT64_MAX, OPEN, "times that work waited and nothing could be planned")
 #define PROTO_FIELDS_admit(FIELD)                                                                  \
     FIELD(slot, U32, PROTO_ROWS_MAX, OPEN, "1..slot_count; stays until a plan releases it")        \
     FIELD(prompt_length, U32, PROTO_TOKENS_MAX, OPEN, "tokens")                                    \
@@ -579,6 +661,48 @@ typedef enum {
     PROTO_COMPLAINT_BAD_PLANS = 2, /* too many plans in a row broke a rule */
     PROTO_COMPLAINT_NO_ANSWER = 3, /* it lives, and nothing comes of it */
 } proto_complaint_reason_t;
+
+/* Whose view a LOOK asks for; on the wire. */
+typedef enum {
+    PROTO_LOOK_ACTORS = 0,    /* the supervisor's: ACTORS */
+    PROTO_LOOK_GATEWAY = 1,   /* REQUESTS of the gateway: every open choice */
+    PROTO_LOOK_SCHEDULER = 2, /* REQUESTS of the built-in scheduler */
+    PROTO_LOOK_LOAD = 3,      /* LOAD, as the gateway heard it last of whoever plans */
+} proto_look_target_t;
+
+/* How far a request is; on the wire. */
+typedef enum {
+    PROTO_REQUEST_WAITING = 0,   /* gateway: nobody has it */
+    PROTO_REQUEST_SUBMITTED = 1, /* gateway: a scheduler has it, no token came */
+    PROTO_REQUEST_STREAMING = 2, /* gateway: tokens come */
+    PROTO_REQUEST_STOPPING = 3,  /* gateway: it was told to end */
+    PROTO_REQUEST_QUEUED = 4,    /* scheduler: no slot yet */
+    PROTO_REQUEST_PREFILL = 5,   /* scheduler: its prompt is computed */
+    PROTO_REQUEST_DECODE = 6,    /* scheduler: it generates */
+    PROTO_REQUEST_RETRACTED = 7, /* scheduler: lost its blocks, starts over */
+} proto_request_state_t;
+
+/* What a request waits for; on the wire. */
+typedef enum {
+    PROTO_WAIT_NOTHING = 0,   /* it runs; the holder is the step */
+    PROTO_WAIT_EXECUTOR = 1,  /* none is attached */
+    PROTO_WAIT_SLOT = 2,      /* every slot is taken; the holder runs longest */
+    PROTO_WAIT_BLOCKS = 3,    /* cache blocks; the holder has most of them */
+    PROTO_WAIT_RETRACTED = 4, /* the holder lost its blocks and goes first */
+    PROTO_WAIT_HEAD = 5,      /* the holder was passed too often and holds the queue */
+    PROTO_WAIT_TURN = 6,      /* the holder is before it */
+    PROTO_WAIT_STEP = 7,      /* the step in flight, which is the holder */
+    PROTO_WAIT_SCHEDULER = 8, /* gateway: none is there, or it has not answered */
+} proto_wait_t;
+
+/* What the supervisor says of the whole node; on the wire. */
+typedef enum {
+    PROTO_NODE_STARTING = 0,
+    PROTO_NODE_READY = 1,    /* every actor that counts is ready */
+    PROTO_NODE_DEGRADED = 2, /* it was, and one is not now */
+    PROTO_NODE_HELD = 3,     /* `onepath drain`: nothing new is admitted */
+    PROTO_NODE_STOPPING = 4,
+} proto_node_state_t;
 
 /* Why a request ended; on the wire. */
 typedef enum {

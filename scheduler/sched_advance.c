@@ -147,6 +147,11 @@ learn_cost(sched_core_t *self, const sched_step_t *step, const proto_step_result
     bool is_above = result->mode == PROTO_STEP_DECODE_ABOVE;
     self->figures.eager_steps += result->mode == PROTO_STEP_DECODE_EAGER || is_above ? 1 : 0;
     self->figures.above_ladder_steps += is_above ? 1 : 0;
+    bool is_prefill_graph =
+        result->mode == PROTO_STEP_EXTEND_GRAPH || result->mode == PROTO_STEP_MIXED_GRAPH;
+    bool is_prefill_eager = result->mode == PROTO_STEP_EXTEND || result->mode == PROTO_STEP_MIXED;
+    self->figures.prefill_graph_steps += is_prefill_graph ? 1 : 0;
+    self->figures.prefill_eager_steps += is_prefill_eager ? 1 : 0;
 }
 
 static proto_status_t

@@ -220,6 +220,24 @@ typedef struct {
 MUST_CHECK proto_status_t sched_core_why(const sched_core_t *self, uint64_t now_ns, uint32_t owner,
                                          uint64_t request, sched_why_t *out);
 
+/* One open request, as people see it. */
+typedef struct {
+    uint64_t request;
+    uint32_t owner;
+    int64_t priority;
+    uint32_t prompt_length;
+    uint32_t computed_count;  /* tokens in the cache */
+    uint32_t generated_count; /* with those that were generated elsewhere */
+    uint32_t generation_max;
+    uint32_t block_count; /* in its tables, all groups */
+    uint32_t slot;        /* 0 = none */
+    sched_why_t why;
+} sched_seen_t;
+
+/* The next open request from place *at on (0 at first), which is moved behind it; false when there
+ * is none.  O(slots) for each, and places without a request cost next to nothing. */
+bool sched_core_look(const sched_core_t *self, uint64_t now_ns, uint64_t *at, sched_seen_t *out);
+
 /* Everything that is counted; also LOAD and MODEL_INFO are made of it. */
 typedef struct {
     uint32_t running_count;   /* requests with a slot */
@@ -248,6 +266,8 @@ typedef struct {
     uint64_t above_ladder_steps; /* of these, above the executor's capture ladder */
     uint64_t prompt_tokens;
     uint64_t generation_tokens;
+    uint64_t prefill_graph_steps; /* steps with extend rows, by how they ran */
+    uint64_t prefill_eager_steps;
 } sched_figures_t;
 
 /* The options in use, defaults filled in; lent. */

@@ -54,14 +54,15 @@ load_figures(sched_core_t *self, proto_unpack_t *in, bool *attached)
 {
     sched_figures_t *figures = &self->figures;
     uint64_t *values[SCHED_SAVED_FIGURES] = {
-        &figures->prefix_queries,    &figures->prefix_hits,
-        &figures->retractions,       &figures->steps,
-        &figures->recomputed_tokens, &figures->full_plans,
-        &figures->plans_refused,     &figures->stalls,
-        &figures->zombie_rows,       &figures->late_events,
-        &figures->swapped_blocks,    &figures->graph_steps,
-        &figures->eager_steps,       &figures->prompt_tokens,
-        &figures->generation_tokens, &figures->above_ladder_steps,
+        &figures->prefix_queries,      &figures->prefix_hits,
+        &figures->retractions,         &figures->steps,
+        &figures->recomputed_tokens,   &figures->full_plans,
+        &figures->plans_refused,       &figures->stalls,
+        &figures->zombie_rows,         &figures->late_events,
+        &figures->swapped_blocks,      &figures->graph_steps,
+        &figures->eager_steps,         &figures->prompt_tokens,
+        &figures->generation_tokens,   &figures->above_ladder_steps,
+        &figures->prefill_graph_steps, &figures->prefill_eager_steps,
     };
     for (uint32_t i = 0; i < SCHED_SAVED_FIGURES; i++) {
         *values[i] = proto_unpack_u64(in);

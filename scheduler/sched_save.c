@@ -26,14 +26,15 @@ save_figures(const sched_core_t *self, proto_pack_t *out)
 {
     const sched_figures_t *figures = &self->figures;
     const uint64_t values[SCHED_SAVED_FIGURES] = {
-        figures->prefix_queries,    figures->prefix_hits,
-        figures->retractions,       figures->steps,
-        figures->recomputed_tokens, figures->full_plans,
-        figures->plans_refused,     figures->stalls,
-        figures->zombie_rows,       figures->late_events,
-        figures->swapped_blocks,    figures->graph_steps,
-        figures->eager_steps,       figures->prompt_tokens,
-        figures->generation_tokens, figures->above_ladder_steps,
+        figures->prefix_queries,      figures->prefix_hits,
+        figures->retractions,         figures->steps,
+        figures->recomputed_tokens,   figures->full_plans,
+        figures->plans_refused,       figures->stalls,
+        figures->zombie_rows,         figures->late_events,
+        figures->swapped_blocks,      figures->graph_steps,
+        figures->eager_steps,         figures->prompt_tokens,
+        figures->generation_tokens,   figures->above_ladder_steps,
+        figures->prefill_graph_steps, figures->prefill_eager_steps,
     };
     proto_pack_u64_array(out, values, SCHED_SAVED_FIGURES);
     proto_pack_u64(out, self->arrival_count);

@@ -543,8 +543,9 @@ actor_links_new(const actor_links_options_t *options, const actor_links_hooks_t 
         goto err;
     }
     self->aligned = aligned_alloc(PROTO_COLUMN_ALIGN, ALIGNED_SIZE_BYTES);
-    if (self->aligned == NULL) {
-        goto err_free_self;
+    self->scratch_blob = aligned_alloc(PROTO_COLUMN_ALIGN, ACTOR_SCRATCH_BLOB_SIZE_BYTES);
+    if (self->aligned == NULL || self->scratch_blob == NULL) {
+        goto err_free_aligned;
     }
     self->aligned_size_bytes = ALIGNED_SIZE_BYTES;
     self->options = *options;
@@ -564,8 +565,8 @@ actor_links_new(const actor_links_options_t *options, const actor_links_hooks_t 
     return STATUS_OK;
 
 err_free_aligned:
+    free(self->scratch_blob);
     free(self->aligned);
-err_free_self:
     free(self);
 err:
     return status;
@@ -600,6 +601,7 @@ actor_links_destroy(actor_links_t **self_p, uint64_t linger_ns)
         while (zmq_ctx_term(self->zmq_context) != 0 && errno == EINTR) {
         }
     }
+    free(self->scratch_blob);
     free(self->aligned);
     free(self);
     *self_p = NULL;

@@ -21,8 +21,9 @@ enum {
     ACTOR_PEER_CONTROL = ACTOR_PEER_COUNT_MAX - 1,
     ACTOR_FENCE_COUNT = 128,
     ACTOR_DETAIL_SIZE_BYTES = 192,
-    ACTOR_NAK_BURST = 50,            /* answers to what is refused; then 50 a second */
-    ACTOR_SCRATCH_SIZE_BYTES = 8192, /* of the shell's own messages; all are smaller */
+    ACTOR_NAK_BURST = 50,                  /* answers to what is refused; then 50 a second */
+    ACTOR_SCRATCH_SIZE_BYTES = 8192,       /* of the shell's own messages; all are smaller */
+    ACTOR_SCRATCH_BLOB_SIZE_BYTES = 32768, /* and of their columns: REQUESTS has most */
 };
 
 typedef enum {
@@ -141,6 +142,7 @@ typedef struct {
     uint8_t *aligned;  /* copy of a blob that lies at an odd address */
     size_t aligned_size_bytes;
     uint8_t scratch[ACTOR_SCRATCH_SIZE_BYTES];
+    uint8_t *scratch_blob; /* [ACTOR_SCRATCH_BLOB_SIZE_BYTES], aligned */
 } actor_links_t;
 
 MUST_CHECK proto_status_t actor_links_new(const actor_links_options_t *options,

@@ -35,7 +35,8 @@ static bool
 is_telemetry(proto_kind_t kind)
 {
     return kind == PROTO_KIND_HEARTBEAT || kind == PROTO_KIND_STATS || kind == PROTO_KIND_LOAD ||
-           kind == PROTO_KIND_BYE || kind == PROTO_KIND_NAK;
+           kind == PROTO_KIND_BYE || kind == PROTO_KIND_NAK || kind == PROTO_KIND_LINKS ||
+           kind == PROTO_KIND_REQUESTS || kind == PROTO_KIND_ACTORS;
 }
 
 /* Sends into a queue that may be full.  A peer that lets us wait too long is failed. */
@@ -117,20 +118,22 @@ actor_links_send(actor_links_t *self, uint32_t peer, proto_kind_t kind, uint64_t
     }
 }
 
-/* Encodes one of the shell's own messages, which have no columns, into the scratch memory. */
+/* Encodes one of the shell's own messages into the scratch memory. */
 static proto_bytes_t
-encode_own(actor_links_t *self, proto_kind_t kind, const proto_body_t *body)
+encode_own(actor_links_t *self, proto_kind_t kind, const proto_body_t *body, proto_bytes_t *blob)
 {
     size_t body_bound = 0;
     size_t blob_bound = 0;
     proto_body_bound(kind, body, &body_bound, &blob_bound);
     require(body_bound <= sizeof self->scratch);
-    require(blob_bound == 0);
+    require(blob_bound <= ACTOR_SCRATCH_BLOB_SIZE_BYTES);
     size_t size = 0;
     size_t blob_size = 0;
-    proto_status_t status = proto_body_encode(kind, body, self->scratch, sizeof self->scratch,
-                                              &size, NULL, 0, &blob_size);
+    proto_status_t status =
+        proto_body_encode(kind, body, self->scratch, sizeof self->scratch, &size,
+                          self->scratch_blob, ACTOR_SCRATCH_BLOB_SIZE_BYTES, &blob_size);
     require(status == STATUS_OK);
+    *blob = (proto_bytes_t){blob_size > 0 ? self->scratch_blob : NULL, blob_size};
     return (proto_bytes_t){self->scratch, size};
 }
 
@@ -145,7 +148,9 @@ void
 actor_links_send_answer(actor_links_t *self, uint32_t peer, proto_kind_t kind, uint64_t request,
                         const proto_body_t *body)
 {
-    actor_links_send(self, peer, kind, request, 0, encode_own(self, kind, body), no_bytes);
+    proto_bytes_t blob;
+    proto_bytes_t bytes = encode_own(self, kind, body, &blob);
+    actor_links_send(self, peer, kind, request, 0, bytes, blob);
 }
 
 void
@@ -157,7 +162,9 @@ actor_links_send_raw(actor_links_t *self, actor_link_t *link, proto_bytes_t rout
                              .epoch = self->options.epoch};
     uint8_t header_bytes[PROTO_HEADER_SIZE_MAX];
     size_t header_size = proto_header_encode(&header, header_bytes);
-    proto_bytes_t body_bytes = encode_own(self, kind, body);
+    proto_bytes_t blob;
+    proto_bytes_t body_bytes = encode_own(self, kind, body, &blob);
+    require(blob.size_bytes == 0);
     if (ACTOR_FAULT_KIND("shell.before_send", kind)) {
         return;
     }

@@ -180,6 +180,8 @@ set_options(actor_shell_t *self, const actor_shell_options_t *options)
     self->local_context = options->local_context;
     self->command = options->command;
     self->command_context = options->command_context;
+    self->told = options->told;
+    self->told_context = options->told_context;
     self->stop = options->stop;
     self->supervised = options->supervisor_endpoint != NULL;
     self->started_ns = actor_shell_tick(self);

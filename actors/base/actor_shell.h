@@ -49,6 +49,11 @@ typedef struct {
      * actor_shell_answer() and its `number`.  NULL: each is answered with UNSUPPORTED. */
     void (*command)(void *context, uint64_t number, const proto_command_t *wish);
     void *command_context;
+    /* A LOOK, HOLD or ACTORS of the supervisor, for what the core does not know of; the same rules.
+     * A LOOK is answered within the call, with actor_shell_show().  NULL: a LOOK is answered with
+     * UNSUPPORTED, the others are dropped. */
+    void (*told)(void *context, const proto_header_t *header, const proto_body_t *body);
+    void *told_context;
     uint64_t send_wait_ns;   /* a full link may hold the shell this long, then its peer is
                                 failed; 0 = 200 ms */
     size_t post_size_bytes;  /* of the queue of actor_shell_post(); 0 = 8 MiB */
@@ -117,6 +122,11 @@ void actor_shell_report(actor_shell_t *self, uint32_t state, uint64_t done_bytes
  * logged. */
 void actor_shell_answer(actor_shell_t *self, uint64_t number, proto_status_t status,
                         const char *detail);
+
+/* Answers the LOOK `number` of the supervisor with a REQUESTS or a LOAD; the shell's thread.  What
+ * does not fit the queue of the link is dropped: who asked has a deadline. */
+void actor_shell_show(actor_shell_t *self, uint64_t number, proto_kind_t kind,
+                      const proto_body_t *body);
 
 /* The endpoint that link `index` really bound (a port in place of ":*"); lent. */
 const char *actor_shell_endpoint(const actor_shell_t *self, uint32_t index);

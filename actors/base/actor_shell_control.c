@@ -53,6 +53,7 @@ actor_shell_send_stats(actor_shell_t *self)
         proto_body_t body;
         actor_shell_stats(self, &body.stats);
         actor_links_send_body(self->links, ACTOR_PEER_CONTROL, PROTO_KIND_STATS, &body);
+        actor_shell_send_links(self);
     }
 }
 
@@ -166,12 +167,18 @@ actor_shell_control_message(actor_shell_t *self, const proto_header_t *header,
     } else if (header->kind == PROTO_KIND_RELINK) {
         relink(self, &body->relink);
     } else if (header->kind == PROTO_KIND_COMMAND) {
+        if (actor_shell_set_log_level(self, header->request, &body->command)) {
+            return;
+        }
         if (self->command != NULL) {
             self->command(self->command_context, header->request, &body->command);
         } else {
             actor_shell_answer(self, header->request, STATUS_ERR_UNSUPPORTED,
                                "this actor takes no commands");
         }
+    } else if (header->kind == PROTO_KIND_LOOK || header->kind == PROTO_KIND_HOLD ||
+               header->kind == PROTO_KIND_ACTORS) {
+        actor_shell_told(self, header, body);
     } else {
         self->links->counts.refused_in++;
     }

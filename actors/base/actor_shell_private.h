@@ -57,6 +57,8 @@ struct actor_shell {
     void *local_context;
     void (*command)(void *context, uint64_t number, const proto_command_t *wish);
     void *command_context;
+    void (*told)(void *context, const proto_header_t *header, const proto_body_t *body);
+    void *told_context;
     bool supervised;
     actor_links_t *links;
     actor_outbox_t *outbox;
@@ -113,6 +115,17 @@ void actor_shell_begin_drain(actor_shell_t *self, uint64_t grace_ns);
 /* Tells the supervisor what is due; lowers *wait_ns. */
 void actor_shell_service_control(actor_shell_t *self, uint64_t *wait_ns);
 void actor_shell_send_stats(actor_shell_t *self);
+/* ---- actor_shell_look.c ---------------------------------------------------------------------- */
+
+/* Tells the supervisor of this actor's links. */
+void actor_shell_send_links(actor_shell_t *self);
+/* A LOOK, HOLD or ACTORS. */
+void actor_shell_told(actor_shell_t *self, const proto_header_t *header, const proto_body_t *body);
+/* Answers the COMMAND log-level, which every actor takes; false for another. */
+bool actor_shell_set_log_level(actor_shell_t *self, uint64_t number, const proto_command_t *wish);
+
+/* ---- actor_shell_control.c ------------------------------------------------------------------- */
+
 /* A message of the supervisor. */
 void actor_shell_control_message(actor_shell_t *self, const proto_header_t *header,
                                  const proto_body_t *body);

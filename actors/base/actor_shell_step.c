@@ -228,10 +228,12 @@ on_down(void *context, uint32_t peer)
 void
 actor_shell_begin_drain(actor_shell_t *self, uint64_t grace_ns)
 {
-    if (self->draining) {
-        return;
-    }
     uint64_t now_ns = actor_shell_tick(self);
+    if (self->draining) {
+        uint64_t until_ns = grace_ns < UINT64_MAX - now_ns ? now_ns + grace_ns : UINT64_MAX;
+        self->drain_until_ns = until_ns < self->drain_until_ns ? until_ns : self->drain_until_ns;
+        return; /* asked again, more urgently or not */
+    }
     self->draining = true;
     self->links->ending = true; /* peers that leave now are no failure */
     self->drain_until_ns = grace_ns < UINT64_MAX - now_ns ? now_ns + grace_ns : UINT64_MAX;
@@ -255,6 +257,9 @@ on_message(void *context, uint32_t peer, const proto_header_t *header, proto_byt
     }
     if (header->kind == PROTO_KIND_STOP || header->kind == PROTO_KIND_DOWN ||
         header->kind == PROTO_KIND_RELINK ||
+        ((header->kind == PROTO_KIND_LOOK || header->kind == PROTO_KIND_HOLD ||
+          header->kind == PROTO_KIND_ACTORS) &&
+         self->supervised) ||
         (header->kind == PROTO_KIND_COMMAND && self->supervised)) {
         self->links->counts.refused_in++; /* only the supervisor may say this */
         actor_log(ACTOR_LOG_WARN, "message.refused", 0, NULL, "%s from a peer that may not",

@@ -369,3 +369,29 @@ actor_gateway_core_state(const actor_gateway_core_t *self)
         .detail = actor_gateway_missing_text(self),
     };
 }
+
+bool
+actor_gateway_core_look(const actor_gateway_core_t *self, uint64_t *after,
+                        actor_gateway_seen_t *out)
+{
+    const actor_gateway_choice_t *choice = actor_gateway_table_oldest(self->choices);
+    while (choice != NULL && choice->arrival <= *after) {
+        choice = actor_gateway_table_newer(self->choices, choice);
+    }
+    if (choice == NULL) {
+        return false;
+    }
+    *after = choice->arrival;
+    *out = (actor_gateway_seen_t){
+        .exchange = choice->exchange,
+        .request = choice->request,
+        .priority = choice->priority,
+        .choice_index = choice->choice_index,
+        .prompt_tokens = choice->prompt_tokens,
+        .generated_tokens = choice->next_index,
+        .generation_max = choice->generation_max,
+        .is_waiting = choice->is_waiting,
+        .is_stopping = choice->stop_reason != PROTO_FINISH_NONE,
+    };
+    return true;
+}

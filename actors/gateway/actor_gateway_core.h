@@ -74,6 +74,24 @@ typedef struct {
     const char *detail; /* what is missing; "" when ready */
 } actor_gateway_core_state_t;
 
+/* One open choice, as people see it. */
+typedef struct {
+    uint64_t exchange;
+    uint64_t request; /* as the scheduler knows it */
+    int64_t priority;
+    uint32_t choice_index;
+    uint32_t prompt_tokens;
+    uint32_t generated_tokens;
+    uint32_t generation_max;
+    bool is_waiting;  /* for a scheduler */
+    bool is_stopping; /* told to end, without an answer yet */
+} actor_gateway_seen_t;
+
+/* The oldest open choice that came after *after (0 at first), which is set to it; false when there
+ * is none.  O(open); a walk may go on where it was, whatever changed meanwhile. */
+bool actor_gateway_core_look(const actor_gateway_core_t *self, uint64_t *after,
+                             actor_gateway_seen_t *out);
+
 actor_gateway_core_state_t actor_gateway_core_state(const actor_gateway_core_t *self);
 
 #endif

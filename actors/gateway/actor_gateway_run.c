@@ -346,6 +346,8 @@ open_shell(gateway_t *self)
         .ring_fd = options->ring_fd,
         .local = actor_http_exchange_local,
         .local_context = &self->server,
+        .told = actor_http_told,
+        .told_context = &self->server,
     };
     return actor_shell_new(&shell, &self->server.shell);
 }

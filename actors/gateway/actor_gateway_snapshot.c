@@ -11,7 +11,7 @@
 #include "actor_gateway_state.h"
 
 enum {
-    SNAPSHOT_VERSION = 3,
+    SNAPSHOT_VERSION = 4,
     FLAG_WAITING = 1, /* of a choice */
     FLAG_LOST = 2,
     FLAG_WAS_WAITING = 4,
@@ -52,15 +52,39 @@ save_model(const gateway_model_t *model, proto_pack_t *out)
     proto_pack_u64(out, info->token_capacity);
 }
 
-/* The fields of LOAD in the order of the message list. */
+/* The fields of LOAD, those with a limit of their own first and last. */
 static void
 save_load(const proto_load_t *load, proto_pack_t *out)
 {
     const uint64_t values[] = {
-        load->running,       load->waiting,           load->blocks_total,       load->blocks_free,
-        load->blocks_cached, load->prefix_queries,    load->prefix_hits,        load->preemptions,
-        load->steps,         load->plans_refused,     load->graph_steps,        load->eager_steps,
-        load->prompt_tokens, load->generation_tokens, load->above_ladder_steps,
+        load->running,
+        load->waiting,
+        load->blocks_total,
+        load->blocks_free,
+        load->blocks_cached,
+        load->prefix_queries,
+        load->prefix_hits,
+        load->preemptions,
+        load->steps,
+        load->plans_refused,
+        load->graph_steps,
+        load->eager_steps,
+        load->prompt_tokens,
+        load->generation_tokens,
+        load->above_ladder_steps,
+        load->wide_steps,
+        load->drafts_proposed,
+        load->drafts_accepted,
+        load->drafts_missing,
+        load->drafts_ignored,
+        load->blocks_held,
+        load->blocks_incoming,
+        load->blocks_fencing,
+        load->prefill_graph_steps,
+        load->prefill_eager_steps,
+        load->recomputed_tokens,
+        load->evicted_blocks,
+        load->stalls,
     };
     proto_pack_u64_array(out, values, sizeof values / sizeof values[0]);
 }
@@ -202,13 +226,23 @@ load_load(proto_unpack_t *in, proto_load_t *out)
     out->blocks_free = (uint32_t)proto_unpack_u64_max(in, PROTO_BLOCKS_MAX);
     out->blocks_cached = (uint32_t)proto_unpack_u64_max(in, PROTO_BLOCKS_MAX);
     uint64_t *rest[] = {
-        &out->prefix_queries,    &out->prefix_hits,        &out->preemptions, &out->steps,
-        &out->plans_refused,     &out->graph_steps,        &out->eager_steps, &out->prompt_tokens,
-        &out->generation_tokens, &out->above_ladder_steps,
+        &out->prefix_queries,      &out->prefix_hits,
+        &out->preemptions,         &out->steps,
+        &out->plans_refused,       &out->graph_steps,
+        &out->eager_steps,         &out->prompt_tokens,
+        &out->generation_tokens,   &out->above_ladder_steps,
+        &out->wide_steps,          &out->drafts_proposed,
+        &out->drafts_accepted,     &out->drafts_missing,
+        &out->drafts_ignored,      &out->prefill_graph_steps,
+        &out->prefill_eager_steps, &out->recomputed_tokens,
+        &out->evicted_blocks,      &out->stalls,
     };
     for (size_t at = 0; at < sizeof rest / sizeof rest[0]; at++) {
         *rest[at] = proto_unpack_u64(in);
     }
+    out->blocks_held = (uint32_t)proto_unpack_u64_max(in, PROTO_BLOCKS_MAX);
+    out->blocks_incoming = (uint32_t)proto_unpack_u64_max(in, PROTO_BLOCKS_MAX);
+    out->blocks_fencing = (uint32_t)proto_unpack_u64_max(in, PROTO_BLOCKS_MAX);
 }
 
 static void

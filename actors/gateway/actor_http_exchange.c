@@ -104,6 +104,22 @@ fail_overloaded(actor_http_exchange_t *self)
     self->error.retry_after_ms = 1000;
 }
 
+/* The connection closes, so that a balancer in front of several nodes takes the next one. */
+static void
+refuse_held(actor_http_server_t *self, actor_http_conn_t *conn, const char *route,
+            const actor_http_head_t *head)
+{
+    actor_http_error_t error = {0};
+    char request_id[ACTOR_HTTP_ID_SIZE_MAX + 1];
+    actor_http_routes_request_id(self, head, request_id);
+    actor_http_error_set(&error, "", "shutting_down",
+                         "This server is drained and admits nothing new; try again elsewhere.");
+    error.status = 503;
+    error.type = "server_error";
+    error.retry_after_ms = 1000;
+    actor_http_routes_fail(self, conn, route, request_id, head->http10, false, &error);
+}
+
 static void submit(actor_http_exchange_t *self);
 
 void
@@ -111,6 +127,10 @@ actor_http_exchange_begin(actor_http_server_t *self, actor_http_conn_t *conn,
                           actor_http_kind_t kind, const char *route, const actor_http_head_t *head,
                           actor_http_text_t *body)
 {
+    if (self->hold.is_held && (kind == ACTOR_HTTP_COMPLETION || kind == ACTOR_HTTP_CHAT)) {
+        refuse_held(self, conn, route, head);
+        return;
+    }
     actor_http_exchange_t *exchange = new_exchange(self);
     if (exchange == NULL) {
         actor_http_exchange_t refused = {.server = self};

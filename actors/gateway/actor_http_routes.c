@@ -283,24 +283,43 @@ serve_health(actor_http_server_t *self, actor_http_conn_t *conn, const call_t *c
     answer(self, conn, call, 200, "application/json");
 }
 
+/* Ready, or what is missing; the detail is lent until the next call. */
+static bool
+is_ready(const actor_http_server_t *self, const char **detail)
+{
+    static char held[128];
+    actor_gateway_core_state_t state = actor_gateway_core_state(self->core);
+    *detail = state.detail;
+    if (state.ready && self->hold.is_held) {
+        (void)snprintf(held, sizeof held, "drained: %s asked for it", self->hold.owner);
+        *detail = held;
+    }
+    return state.ready && !self->hold.is_held;
+}
+
 static void
 serve_ready(actor_http_server_t *self, actor_http_conn_t *conn, const call_t *call)
 {
-    actor_gateway_core_state_t state = actor_gateway_core_state(self->core);
+    const char *detail = "";
+    bool ready = is_ready(self, &detail);
     actor_http_text_clear(&self->scratch);
-    actor_http_text_printf(&self->scratch, "{\"status\":\"%s\",\"detail\":\"%s\"}",
-                           state.ready ? "ready" : "not_ready", state.detail);
-    answer(self, conn, call, state.ready ? 200 : 503, "application/json");
+    actor_http_text_printf(&self->scratch,
+                           "{\"status\":\"%s\",\"detail\":", ready ? "ready" : "not_ready");
+    actor_http_text_json(&self->scratch, detail, strlen(detail));
+    actor_http_text_puts(&self->scratch, "}");
+    answer(self, conn, call, ready ? 200 : 503, "application/json");
 }
 
 static void
 serve_startup(actor_http_server_t *self, actor_http_conn_t *conn, const call_t *call)
 {
-    actor_gateway_core_state_t state = actor_gateway_core_state(self->core);
+    const char *detail = "";
+    bool ready = is_ready(self, &detail);
     actor_http_text_clear(&self->scratch);
-    actor_http_text_printf(&self->scratch, "{\"status\":\"%s\",\"ready\":%s,\"detail\":\"%s\"}",
-                           self->was_ready ? "started" : "starting", state.ready ? "true" : "false",
-                           state.detail);
+    actor_http_text_printf(&self->scratch, "{\"status\":\"%s\",\"ready\":%s,\"detail\":",
+                           self->was_ready ? "started" : "starting", ready ? "true" : "false");
+    actor_http_text_json(&self->scratch, detail, strlen(detail));
+    actor_http_text_puts(&self->scratch, "}");
     answer(self, conn, call, self->was_ready ? 200 : 503, "application/json");
 }
 

@@ -13,6 +13,7 @@
 #include "actor_http_metrics.h"
 #include "actor_http_params.h"
 #include "actor_http_reply.h"
+#include "actor_http_told.h"
 #include "actor_http_worker.h"
 #include "actor_shell.h"
 
@@ -80,6 +81,8 @@ struct actor_http_server {
     actor_http_worker_t *worker;
     struct event *service; /* made active when the shell has something to do */
     actor_http_metrics_t metrics;
+    actor_http_actors_t actors;
+    actor_http_hold_t hold;
 
     actor_http_exchange_t **slots; /* [slot_count] */
     uint32_t *generations;         /* [slot_count] */

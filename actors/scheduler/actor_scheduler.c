@@ -5,6 +5,7 @@
 #include "actor_exit.h"
 #include "actor_log.h"
 #include "actor_scheduler_core.h"
+#include "actor_scheduler_look.h"
 #include "actor_shell.h"
 #include "proto_clock.h"
 #include "proto_require.h"
@@ -32,7 +33,7 @@ on_local(void *context, const actor_emission_t *emission)
 
 static proto_status_t
 open_shell(const actor_scheduler_options_t *options, actor_scheduler_core_t *core,
-           actor_shell_t **out_p)
+           actor_scheduler_look_t *look, actor_shell_t **out_p)
 {
     actor_link_options_t links[2] = {
         {.peer_role = PROTO_ROLE_GATEWAY, .endpoint = options->gateway_endpoint, .bind = true},
@@ -52,6 +53,8 @@ open_shell(const actor_scheduler_options_t *options, actor_scheduler_core_t *cor
         .supervisor_endpoint = options->supervisor_endpoint,
         .ring_fd = options->ring_fd,
         .local = on_local,
+        .told = actor_scheduler_look_told,
+        .told_context = look,
         .stop = options->stop,
     };
     return actor_shell_new(&shell, out_p);
@@ -83,10 +86,12 @@ actor_scheduler_run(const actor_scheduler_options_t *options)
         status = status == STATUS_ERR_INVALID ? STATUS_ERR_CONFIG : status;
         goto done;
     }
-    status = open_shell(options, core, &shell);
+    actor_scheduler_look_t look = {.core = core};
+    status = open_shell(options, core, &look, &shell);
     if (status != STATUS_OK) {
         goto done_core;
     }
+    look.shell = shell;
     actor_shell_report(shell, ACTOR_STATE_READY, 0, 0,
                        options->endpoint != NULL ? options->endpoint : options->gateway_endpoint);
     status = actor_shell_run(shell);

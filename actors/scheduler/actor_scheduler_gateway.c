@@ -77,6 +77,11 @@ fill_load(const actor_scheduler_core_t *self, proto_load_t *load)
         .prompt_tokens = figures.prompt_tokens,
         .generation_tokens = figures.generation_tokens,
         .above_ladder_steps = figures.above_ladder_steps,
+        .prefill_graph_steps = figures.prefill_graph_steps,
+        .prefill_eager_steps = figures.prefill_eager_steps,
+        .recomputed_tokens = figures.recomputed_tokens,
+        .evicted_blocks = figures.evicted_blocks,
+        .stalls = figures.stalls,
     };
 }
 

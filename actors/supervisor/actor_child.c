@@ -107,9 +107,12 @@ run_child(const command_t *command, pid_t parent, int error_fd, const actor_inhe
     if (getppid() != parent) {
         _exit(ACTOR_EXIT_CONFIG); /* it died before we asked to be told */
     }
-    sigset_t none;
-    (void)sigemptyset(&none);
-    (void)sigprocmask(SIG_SETMASK, &none, NULL);
+    /* SIGTERM waits until the actor can take it: before its handler is there, it would be an end
+     * by a signal and not the orderly one that was asked for. */
+    sigset_t mask;
+    (void)sigemptyset(&mask);
+    (void)sigaddset(&mask, SIGTERM);
+    (void)sigprocmask(SIG_SETMASK, &mask, NULL);
     (void)signal(SIGPIPE, SIG_DFL);
     int null_fd = open("/dev/null", O_RDONLY);
     if (null_fd >= 0) {

@@ -3,7 +3,9 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "actor_shell.h"
@@ -81,21 +83,58 @@ talk(client_t *self)
     return self->status;
 }
 
+/* A node that was killed leaves its socket behind, on which a link would wait in silence. */
+static bool
+is_alive(const char *path)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    size_t size = strlen(path);
+    if (size >= sizeof address.sun_path) {
+        return false;
+    }
+    memcpy(address.sun_path, path, size + 1);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    bool alive = fd >= 0 && connect(fd, (const struct sockaddr *)&address, sizeof address) == 0;
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+    return alive;
+}
+
+proto_status_t
+actor_command_find(const char *run_dir, char endpoint[ACTOR_COMMAND_ENDPOINT_SIZE_BYTES],
+                   char *error, size_t capacity_bytes)
+{
+    char path[256];
+    struct stat info;
+    int size = snprintf(path, sizeof path, "%s/supervisor", run_dir);
+    if (size < 0 || (size_t)size >= sizeof path || stat(path, &info) != 0 ||
+        !S_ISSOCK(info.st_mode)) {
+        (void)snprintf(error, capacity_bytes, "no node has its sockets in '%s'", run_dir);
+        return STATUS_ERR_NOT_FOUND;
+    }
+    if (!is_alive(path)) {
+        (void)
+            snprintf(error, capacity_bytes,
+                     "the node in '%s' is not alive: nobody listens at its socket, which was left "
+                     "behind",
+                     run_dir);
+        return STATUS_ERR_PEER_LOST;
+    }
+    (void)snprintf(endpoint, ACTOR_COMMAND_ENDPOINT_SIZE_BYTES, "ipc://%s", path);
+    return STATUS_OK;
+}
+
 proto_status_t
 actor_command_send(const actor_command_t *command, char answer[ACTOR_COMMAND_ANSWER_SIZE_BYTES])
 {
-    char path[256];
     char endpoint[272];
     char name[PROTO_NAME_SIZE_BYTES];
-    struct stat info;
-    int size = snprintf(path, sizeof path, "%s/supervisor", command->run_dir);
-    if (size < 0 || (size_t)size >= sizeof path || stat(path, &info) != 0 ||
-        !S_ISSOCK(info.st_mode)) {
-        (void)snprintf(answer, ACTOR_COMMAND_ANSWER_SIZE_BYTES, "no node has its sockets in '%s'",
-                       command->run_dir);
-        return STATUS_ERR_NOT_FOUND;
+    proto_status_t found =
+        actor_command_find(command->run_dir, endpoint, answer, ACTOR_COMMAND_ANSWER_SIZE_BYTES);
+    if (found != STATUS_OK) {
+        return found;
     }
-    (void)snprintf(endpoint, sizeof endpoint, "ipc://%s", path);
     /* Two threads of a program are two clients: of one name, the newer would end the older. */
     static atomic_uint call_count;
     (void)snprintf(name, sizeof name, "client-%ld-%u", (long)getpid(),
@@ -115,7 +154,8 @@ actor_command_send(const actor_command_t *command, char answer[ACTOR_COMMAND_ANS
                                            .post_size_bytes = 65536};
     proto_status_t status = actor_shell_new(&options, &self.shell);
     if (status != STATUS_OK) {
-        (void)snprintf(answer, ACTOR_COMMAND_ANSWER_SIZE_BYTES, "cannot open a link to '%s'", path);
+        (void)snprintf(answer, ACTOR_COMMAND_ANSWER_SIZE_BYTES, "cannot open a link to '%s'",
+                       endpoint);
         return status;
     }
     status = talk(&self);

@@ -12,6 +12,7 @@
 
 enum {
     ACTOR_COMMAND_ANSWER_SIZE_BYTES = 1025,
+    ACTOR_COMMAND_ENDPOINT_SIZE_BYTES = 272,
     /* No command waits in a queue, and each has a deadline of the supervisor's well below this. */
     ACTOR_COMMAND_TIMEOUT_S = 30,
 };
@@ -28,5 +29,11 @@ typedef struct {
  * STATUS_ERR_DEADLINE: it did not answer in time; both with a sentence in `answer`. */
 MUST_CHECK proto_status_t actor_command_send(const actor_command_t *command,
                                              char answer[ACTOR_COMMAND_ANSWER_SIZE_BYTES]);
+
+/* The endpoint of the supervisor with its sockets in `run_dir`.  STATUS_ERR_NOT_FOUND: there is no
+ * socket; STATUS_ERR_PEER_LOST: nobody listens at it any more; both with a sentence in `error`. */
+MUST_CHECK proto_status_t actor_command_find(const char *run_dir,
+                                             char endpoint[ACTOR_COMMAND_ENDPOINT_SIZE_BYTES],
+                                             char *error, size_t capacity_bytes);
 
 #endif

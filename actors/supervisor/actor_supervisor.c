@@ -73,8 +73,14 @@ read_states(actor_supervisor_state_t *self)
 static void
 asked_to_stop(actor_supervisor_state_t *self, const char *by)
 {
+    if (self->phase == PHASE_STOPPING && self->is_hurried) {
+        actor_supervisor_kill_all(self, "asked a third time");
+        return;
+    }
     if (self->phase == PHASE_STOPPING) {
-        actor_supervisor_kill_all(self, "asked a second time");
+        actor_log(ACTOR_LOG_WARN, "supervisor.asked", 0, NULL, "asked again by %s: no more grace",
+                  by);
+        actor_supervisor_hurry(self);
         return;
     }
     actor_supervisor_clear_bar(self);
@@ -143,6 +149,7 @@ run(actor_supervisor_state_t *self)
         if (self->phase == PHASE_STOPPING) {
             actor_supervisor_service_stop(self, &wait_ns);
         }
+        actor_supervisor_service_view(self, &wait_ns);
         actor_supervisor_show_progress(self, &wait_ns);
         if (self->phase != PHASE_DONE) {
             sleep_until_event(self, self->injected ? 0 : wait_ns);
@@ -283,7 +290,8 @@ actor_supervisor_run(const actor_supervisor_options_t *options, actor_supervisor
     }
     /* Rises from run to run as well: milliseconds since 1970, then one for each start. */
     self->epoch_last = proto_clock_realtime_ns(proto_clock_system()) / MS_NS;
-    (void)actor_supervisor_tick(self);
+    self->epoch_first = self->epoch_last;
+    self->begun_ns = actor_supervisor_tick(self);
     actor_supervisor_core_init(&self->core, options->children, options->child_count);
     choose_crash_dir(self);
     actor_supervisor_scheduler_init(self);

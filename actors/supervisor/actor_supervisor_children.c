@@ -129,6 +129,40 @@ actor_supervisor_kill_all(actor_supervisor_state_t *self, const char *why)
     }
 }
 
+static void
+end_child(actor_supervisor_state_t *self, uint32_t index)
+{
+    actor_supervised_t *child = &self->children[index];
+    if (child->stop_sent) {
+        return;
+    }
+    child->stop_sent = true;
+    bool has_clients = child->spec->role == PROTO_ROLE_GATEWAY || self->is_hurried;
+    uint64_t words_ns = has_clients ? ACTOR_SUPERVISOR_LAST_WORDS_MS * MS_NS : 0;
+    child->kill_at_ns = self->now_ns + self->grace_ns + words_ns;
+    if (self->core.members[index].peer != ACTOR_PEER_NONE) {
+        proto_body_t body = {.stop = {.grace_ns = self->grace_ns}};
+        actor_supervisor_inject(self, PROTO_KIND_STOP, index + 1, &body);
+    } else {
+        /* Not linked yet: it can only be told so. */
+        actor_process_signal(&child->process, SIGTERM);
+    }
+}
+
+void
+actor_supervisor_hurry(actor_supervisor_state_t *self)
+{
+    self->is_hurried = true;
+    self->grace_ns = 0;
+    for (uint32_t index = 0; index < self->child_count; index++) {
+        actor_supervised_t *child = &self->children[index];
+        if (child->process.pid > 0) {
+            child->stop_sent = false; /* told once more, with no grace */
+            end_child(self, index);
+        }
+    }
+}
+
 /* The order of the end: children as given, recorders last. */
 static actor_supervised_t *
 stop_child(actor_supervisor_state_t *self, uint32_t position)
@@ -156,18 +190,7 @@ actor_supervisor_service_stop(actor_supervisor_state_t *self, uint64_t *wait_ns)
         self->phase = PHASE_DONE;
         return;
     }
-    uint32_t index = (uint32_t)(child - self->children);
-    if (!child->stop_sent) {
-        child->stop_sent = true;
-        child->kill_at_ns = self->now_ns + self->grace_ns;
-        if (self->core.members[index].peer != ACTOR_PEER_NONE) {
-            proto_body_t body = {.stop = {.grace_ns = self->grace_ns}};
-            actor_supervisor_inject(self, PROTO_KIND_STOP, index + 1, &body);
-        } else {
-            /* Not linked yet: it can only be told so. */
-            actor_process_signal(&child->process, SIGTERM);
-        }
-    }
+    end_child(self, (uint32_t)(child - self->children));
     actor_supervisor_lower(wait_ns, child->kill_at_ns, self->now_ns);
 }
 
@@ -265,6 +288,12 @@ child_ended(actor_supervisor_state_t *self, uint32_t index)
                                   .detail = proto_text(how)}};
     actor_supervisor_inject(self, PROTO_KIND_DOWN, 0, &body);
     child->kill_at_ns = 0;
+    if (!asked && self->phase == PHASE_RUNNING) {
+        child->exit_count += child->killed || child->process.exit_signal != 0 ? 0 : 1;
+        child->signal_count += !child->killed && child->process.exit_signal != 0 ? 1 : 0;
+        child->hang_count += child->killed ? 1 : 0;
+        child->silent_ns = member->heard_ns != 0 ? self->now_ns - member->heard_ns : 0;
+    }
     if (!asked) {
         dump_ring(self, child, member->epoch);
     }

@@ -32,6 +32,8 @@ actor_supervisor_core_begin(actor_supervisor_core_t *self, uint32_t index, uint6
     member->detail[0] = '\0';
     member->state_changed = false;
     member->stuck = false;
+    member->heard_ns = 0;
+    member->link_count = 0;
     member->scheduler = (actor_supervisor_scheduler_link_t){.epoch = 0};
 }
 
@@ -54,7 +56,7 @@ find_peer(actor_supervisor_core_t *self, uint32_t peer)
 }
 
 static void
-peer_up(actor_supervisor_core_t *self, const proto_peer_up_t *up)
+peer_up(actor_supervisor_core_t *self, const proto_peer_up_t *up, actor_outbox_t *outbox)
 {
     for (uint32_t index = 0; index < self->member_count; index++) {
         actor_supervisor_member_t *member = &self->members[index];
@@ -63,18 +65,24 @@ peer_up(actor_supervisor_core_t *self, const proto_peer_up_t *up)
             member->epoch == up->epoch) {
             member->peer = up->peer;
             member->down_ns = 0;
+            actor_supervisor_drain_welcome(self, index, outbox);
         }
     }
 }
 
 static void
-actor_state(actor_supervisor_member_t *member, const proto_actor_state_t *state)
+actor_state(actor_supervisor_core_t *self, actor_supervisor_member_t *member,
+            const proto_actor_state_t *state, actor_outbox_t *outbox)
 {
+    bool is_new = state->state == ACTOR_STATE_READY && member->state != ACTOR_STATE_READY;
     member->state = state->state;
     member->done_bytes = state->done_bytes;
     member->total_bytes = state->total_bytes;
     copy_text(member->detail, sizeof member->detail, state->detail);
     member->state_changed = true;
+    if (is_new && member->role == PROTO_ROLE_EXECUTOR) {
+        actor_supervisor_wish_welcome(self, member->peer, outbox);
+    }
 }
 
 static void
@@ -126,7 +134,8 @@ command(actor_supervisor_core_t *self, const actor_input_t *input, actor_outbox_
     copy_text(place->argument, sizeof place->argument, input->body->command.argument);
     if (actor_supervisor_wish_is_for_executor(place->verb)) {
         actor_supervisor_wish_ask(self, place, input->now_ns, outbox);
-    } else {
+    } else if (!actor_supervisor_drain_ask(self, place, outbox) &&
+               !actor_supervisor_level_ask(self, place, input->now_ns, outbox)) {
         place->is_new = true;
     }
 }
@@ -159,6 +168,7 @@ broadcast_down(actor_supervisor_core_t *self, const proto_body_t *body, actor_ou
         }
         if (concerned) {
             actor_supervisor_wish_member_down(self, index, outbox);
+            actor_supervisor_look_member_down(self, index, outbox);
         }
     }
 }
@@ -169,11 +179,13 @@ peer_down(actor_supervisor_core_t *self, uint32_t peer, uint64_t now_ns, actor_o
     actor_supervisor_member_t *member = find_peer(self, peer);
     if (member == NULL) {
         actor_supervisor_wish_client_down(self, peer, outbox);
+        actor_supervisor_look_client_down(self, peer);
         return;
     }
     member->peer = ACTOR_PEER_NONE;
     member->down_ns = now_ns;
     actor_supervisor_wish_member_down(self, (uint32_t)(member - self->members), outbox);
+    actor_supervisor_look_member_down(self, (uint32_t)(member - self->members), outbox);
 }
 
 /* What the process side asks for. */
@@ -182,11 +194,12 @@ step_local(actor_supervisor_core_t *self, const actor_input_t *input, actor_outb
 {
     const proto_body_t *body = input->body;
     if (input->header->kind == PROTO_KIND_PEER_UP) {
-        peer_up(self, &body->peer_up);
+        peer_up(self, &body->peer_up, outbox);
     } else if (input->header->kind == PROTO_KIND_PEER_DOWN) {
         peer_down(self, body->peer_down.peer, input->now_ns, outbox);
     } else if (input->header->kind == PROTO_KIND_TIMER) {
         actor_supervisor_wish_timer(self, input->now_ns, outbox);
+        actor_supervisor_look_timer(self, input->now_ns, outbox);
     } else if (input->header->kind == PROTO_KIND_STOP || input->header->kind == PROTO_KIND_RELINK) {
         require(input->header->request >= 1 && input->header->request <= self->member_count);
         uint32_t peer = self->members[input->header->request - 1].peer;
@@ -197,6 +210,8 @@ step_local(actor_supervisor_core_t *self, const actor_input_t *input, actor_outb
         actor_supervisor_core_answer(self, input->header->request, &body->command_done, outbox);
     } else if (input->header->kind == PROTO_KIND_DOWN) {
         broadcast_down(self, body, outbox);
+    } else if (input->header->kind == PROTO_KIND_ACTORS) {
+        actor_supervisor_look_actors(self, input->header->request, body, outbox);
     }
 }
 
@@ -213,15 +228,23 @@ core_step(void *core, const actor_input_t *input, actor_outbox_t *outbox)
         /* Linked, but none of ours: somebody who may open our socket, so an operator. */
         if (input->header->kind == PROTO_KIND_COMMAND) {
             command(self, input, outbox);
+        } else if (input->header->kind == PROTO_KIND_LOOK) {
+            actor_supervisor_look_ask(self, input, outbox);
         } else if (input->header->kind == PROTO_KIND_COMMAND_DONE) {
             self->refused_count++; /* nobody asked it for anything */
         }
         return;
     }
+    member->heard_ns = input->now_ns;
     if (input->header->kind == PROTO_KIND_ACTOR_STATE) {
-        actor_state(member, &input->body->actor_state);
+        actor_state(self, member, &input->body->actor_state, outbox);
     } else if (input->header->kind == PROTO_KIND_STATS) {
         member->stats = input->body->stats;
+    } else if (input->header->kind == PROTO_KIND_LINKS) {
+        actor_supervisor_look_links(member, &input->body->links);
+    } else if (input->header->kind == PROTO_KIND_REQUESTS ||
+               input->header->kind == PROTO_KIND_LOAD) {
+        actor_supervisor_look_done(self, (uint32_t)(member - self->members), input, outbox);
     } else if (input->header->kind == PROTO_KIND_LINKED) {
         linked(member, &input->body->linked);
     } else if (input->header->kind == PROTO_KIND_COMPLAINT) {
@@ -247,16 +270,23 @@ core_stats(const void *core, proto_stats_t *out)
 static uint64_t
 core_deadline_ns(const void *core)
 {
-    return actor_supervisor_wish_deadline_ns(core);
+    uint64_t wish_ns = actor_supervisor_wish_deadline_ns(core);
+    uint64_t look_ns = actor_supervisor_look_deadline_ns(core);
+    return wish_ns < look_ns ? wish_ns : look_ns;
 }
 
 const actor_core_ops_t actor_supervisor_core_ops = {
     .name = "supervisor",
     .role = PROTO_ROLE_SUPERVISOR,
-    /* A DOWN to each child, an answer and a withdrawal for each command. */
+    /* A DOWN to each child, an answer and a withdrawal for each command, a refusal for each look;
+     * or ACTORS to each child. */
     .outbox_size_bytes =
-        (ACTOR_SUPERVISOR_CHILD_COUNT_MAX + 2 * ACTOR_SUPERVISOR_COMMAND_COUNT_MAX) * 2048,
-    .outbox_count_max = ACTOR_SUPERVISOR_CHILD_COUNT_MAX + 2 * ACTOR_SUPERVISOR_COMMAND_COUNT_MAX,
+        (ACTOR_SUPERVISOR_CHILD_COUNT_MAX + 2 * ACTOR_SUPERVISOR_COMMAND_COUNT_MAX +
+         ACTOR_SUPERVISOR_LOOK_COUNT_MAX) *
+            2048 +
+        ACTOR_SUPERVISOR_CHILD_COUNT_MAX * 40960,
+    .outbox_count_max = ACTOR_SUPERVISOR_CHILD_COUNT_MAX + 2 * ACTOR_SUPERVISOR_COMMAND_COUNT_MAX +
+                        ACTOR_SUPERVISOR_LOOK_COUNT_MAX,
     .step = core_step,
     .deadline_ns = core_deadline_ns,
     .stats = core_stats,

@@ -11,6 +11,9 @@
 #define SECOND_NS UINT64_C(1000000000)
 
 static const char cancel_verb[] = "executor-cancel";
+static const char graphs_verb[] = "executor-graphs";
+
+#define WELCOME_NUMBER UINT64_MAX /* a command of ours, whose answer nobody waits for */
 
 /* An operator must hear our answer before it gives up. */
 _Static_assert(ACTOR_SUPERVISOR_CHECK_S + 5 <= ACTOR_COMMAND_TIMEOUT_S &&
@@ -58,7 +61,7 @@ withdraw(const actor_supervisor_core_t *self, const actor_supervisor_command_t *
          actor_outbox_t *outbox)
 {
     uint32_t peer = self->members[command->asked - 1].peer;
-    if (peer != ACTOR_PEER_NONE) {
+    if (peer != ACTOR_PEER_NONE && actor_supervisor_wish_is_for_executor(command->verb)) {
         proto_body_t body = {.command = {.verb = proto_text(cancel_verb)}};
         actor_outbox_push(outbox, (actor_peer_t){peer}, PROTO_KIND_COMMAND, command->number, &body);
     }
@@ -117,8 +120,15 @@ void
 actor_supervisor_wish_done(actor_supervisor_core_t *self, uint32_t index, uint64_t number,
                            const proto_command_done_t *done, actor_outbox_t *outbox)
 {
+    if (number == WELCOME_NUMBER) {
+        return; /* of our own accord */
+    }
     for (uint32_t i = 0; number != 0 && i < ACTOR_SUPERVISOR_COMMAND_COUNT_MAX; i++) {
-        if (self->commands[i].number == number && self->commands[i].asked == index + 1) {
+        actor_supervisor_command_t *command = &self->commands[i];
+        if (command->number == number && command->asked == index + 1) {
+            if (strcmp(command->verb, graphs_verb) == 0 && done->status == STATUS_OK) {
+                self->graphs_are_off = strcmp(command->argument, "off") == 0;
+            }
             actor_supervisor_core_answer(self, number, done, outbox);
             return;
         }
@@ -127,12 +137,25 @@ actor_supervisor_wish_done(actor_supervisor_core_t *self, uint32_t index, uint64
 }
 
 void
+actor_supervisor_wish_welcome(const actor_supervisor_core_t *self, uint32_t peer,
+                              actor_outbox_t *outbox)
+{
+    if (self->graphs_are_off && peer != ACTOR_PEER_NONE) {
+        proto_body_t body = {
+            .command = {.verb = proto_text(graphs_verb), .argument = proto_text("off")}};
+        actor_outbox_push(outbox, (actor_peer_t){peer}, PROTO_KIND_COMMAND, WELCOME_NUMBER, &body);
+    }
+}
+
+void
 actor_supervisor_wish_member_down(actor_supervisor_core_t *self, uint32_t index,
                                   actor_outbox_t *outbox)
 {
     for (uint32_t i = 0; i < ACTOR_SUPERVISOR_COMMAND_COUNT_MAX; i++) {
         if (self->commands[i].number != 0 && self->commands[i].asked == index + 1) {
-            answer(self, &self->commands[i], STATUS_ERR_PEER_LOST, "the executor ended meanwhile",
+            answer(self, &self->commands[i], STATUS_ERR_PEER_LOST,
+                   self->members[index].role == PROTO_ROLE_EXECUTOR ? "the executor ended meanwhile"
+                                                                    : "it ended meanwhile",
                    outbox);
         }
     }
@@ -164,7 +187,8 @@ actor_supervisor_wish_timer(actor_supervisor_core_t *self, uint64_t now_ns, acto
         }
         withdraw(self, command, outbox);
         answer(self, command, STATUS_ERR_DEADLINE,
-               is_check(command)
+               strcmp(command->verb, "log-level") == 0 ? "it is too busy to answer"
+               : is_check(command)
                    ? "no step came that could be checked: a check needs a request that "
                      "generates, in a batch that has a graph"
                    : "the executor is too busy to answer; look with `onepath executor show` "

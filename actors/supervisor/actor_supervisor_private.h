@@ -14,6 +14,8 @@
 
 enum {
     ACTOR_SUPERVISOR_ESCALATION_MS = 2000, /* grace when the node fails anyway */
+    ACTOR_SUPERVISOR_LAST_WORDS_MS =
+        3000, /* for a gateway whose grace is over to tell its clients */
     ACTOR_SUPERVISOR_ENDPOINT_SIZE_BYTES = 256,
 };
 
@@ -31,6 +33,11 @@ typedef struct {
     uint64_t kill_at_ns; /* 0 = not */
     bool killed;         /* by us, for being stuck or too slow to end */
     pid_t last_pid;
+    /* For people. */
+    uint32_t exit_count;   /* ends by an exit that were not asked for */
+    uint32_t signal_count; /* by a signal */
+    uint32_t hang_count;   /* by us, because it did not work */
+    uint64_t silent_ns;    /* from its last sign of life to our notice of its last such end */
 } actor_supervised_t;
 
 /* Which scheduler is in charge, and the move to another one: gateways leave the old one first, so
@@ -64,10 +71,14 @@ typedef struct {
     uint32_t crash_count;
     bool run_dir_made;
     int signal_fd;
+    uint64_t epoch_first; /* the supervisor's own */
     uint64_t epoch_last;
+    uint64_t begun_ns;
     actor_supervisor_phase_t phase;
     int exit_code;
-    uint32_t stop_index; /* of the child that is being ended */
+    uint32_t stop_index;   /* of the child that is being ended */
+    bool is_hurried;       /* asked a second time */
+    uint64_t view_next_ns; /* when the gateways are told of the actors again */
     uint64_t grace_ns;
     bool was_ready;
     uint64_t progress_next_ns;
@@ -100,6 +111,8 @@ MUST_CHECK proto_status_t actor_supervisor_start_child(actor_supervisor_state_t 
                                                        uint32_t index);
 /* Begins the end of the node; the first reason counts. */
 void actor_supervisor_begin_stop(actor_supervisor_state_t *self, int exit_code, uint64_t grace_ns);
+/* Asked again: no grace any more, but clients are still told. */
+void actor_supervisor_hurry(actor_supervisor_state_t *self);
 void actor_supervisor_kill_all(actor_supervisor_state_t *self, const char *why);
 /* Ends the children one after the other; the phase is DONE when none is left. */
 void actor_supervisor_service_stop(actor_supervisor_state_t *self, uint64_t *wait_ns);
@@ -118,6 +131,11 @@ const char *actor_supervisor_scheduler_endpoint(const actor_supervisor_state_t *
                                                 uint32_t index);
 /* Commands, complaints, and the move in work. */
 void actor_supervisor_service_scheduler(actor_supervisor_state_t *self, uint64_t *wait_ns);
+
+/* ---- actor_supervisor_view.c ----------------------------------------------------------------- */
+
+/* Answers who wants to see the actors, and tells the gateways once a second. */
+void actor_supervisor_service_view(actor_supervisor_state_t *self, uint64_t *wait_ns);
 
 /* ---- actor_supervisor_progress.c ------------------------------------------------------------- */
 

@@ -350,6 +350,24 @@ attach(actor_supervisor_state_t *self, uint64_t number, const char *endpoint)
     }
 }
 
+/* The actors' levels are the core's to pass on; what comes here is for us, or for nobody. */
+static void
+set_own_level(actor_supervisor_state_t *self, const actor_supervisor_command_t *command)
+{
+    static const char prefix[] = "supervisor ";
+    actor_log_level_t level;
+    if (strncmp(command->argument, prefix, sizeof prefix - 1) != 0) {
+        answer(self, command->number, STATUS_ERR_NOT_FOUND,
+               "no such actor here; `onepath ps` lists them");
+    } else if (!actor_log_level_parse(command->argument + sizeof prefix - 1, &level)) {
+        answer(self, command->number, STATUS_ERR_INVALID,
+               "a log level is one of debug, info, warn, error");
+    } else {
+        actor_log_set_level(level);
+        answer(self, command->number, STATUS_OK, command->argument + sizeof prefix - 1);
+    }
+}
+
 static void
 carry_out(actor_supervisor_state_t *self, const actor_supervisor_command_t *command)
 {
@@ -361,10 +379,13 @@ carry_out(actor_supervisor_state_t *self, const actor_supervisor_command_t *comm
         attach(self, command->number, "");
     } else if (strcmp(command->verb, "scheduler-show") == 0) {
         show(self, command->number);
+    } else if (strncmp(command->verb, "log-level", 9) == 0) {
+        set_own_level(self, command);
     } else {
         answer(self, command->number, STATUS_ERR_INVALID,
                "no such command: scheduler-attach ENDPOINT, scheduler-builtin, scheduler-show, "
-               "executor-check, executor-graphs on|off, executor-show");
+               "executor-check, executor-graphs on|off, executor-show, drain OWNER, "
+               "undrain OWNER, log-level ACTOR LEVEL");
     }
 }
 

@@ -147,6 +147,10 @@ int
 main(int argc, char **argv)
 {
     const char *mode = argc > 1 ? argv[1] : "";
+    sigset_t mask; /* the supervisor holds SIGTERM back until its child is ready for it */
+    (void)sigemptyset(&mask);
+    (void)sigaddset(&mask, SIGTERM);
+    (void)sigprocmask(SIG_UNBLOCK, &mask, NULL);
     const char *epoch_text = option(argc, argv, "--epoch");
     const char *ring_text = option(argc, argv, "--ring-fd");
     uint64_t epoch = epoch_text != NULL ? strtoull(epoch_text, NULL, 10) : 1;
