@@ -300,7 +300,7 @@ enum {
     FIELD(name_sizes, COL_U8, PROTO_LOOK_ROWS_MAX, OPEN, "[rows] bytes of its name in `names`")    \
     FIELD(names, COL_U8, PROTO_LOOK_ROWS_MAX * 64, OPEN, "x-request-id, as the client knows it")
 #define PROTO_FIELDS_actors(FIELD)                                                                 \
-    FIELD(node_state, U32, 15, OPEN, "proto_node_state_t")                                         \
+    FIELD(node_state, U32, 15, OPEN, "proto_node_health_t")                                        \
     FIELD(owner, STR, 64, OPEN, "who asked for the drain; empty: nobody")                          \
     FIELD(scheduler, STR, 255, OPEN, "endpoint of an attached scheduler; empty: the built-in one") \
     FIELD(names, STR, PROTO_TEXT_LEN_MAX, OPEN, "[actors], each ended by a line feed")             \
@@ -702,7 +702,7 @@ typedef enum {
     PROTO_NODE_DEGRADED = 2, /* it was, and one is not now */
     PROTO_NODE_HELD = 3,     /* `onepath drain`: nothing new is admitted */
     PROTO_NODE_STOPPING = 4,
-} proto_node_state_t;
+} proto_node_health_t;
 
 /* Why a request ended; on the wire. */
 typedef enum {

@@ -13,7 +13,7 @@
 /* The other actors, as the supervisor said last; zeroed = nothing said yet. */
 typedef struct {
     uint32_t count;
-    uint32_t node_state; /* proto_node_state_t */
+    uint32_t node_state; /* proto_node_health_t */
     struct {
         char name[PROTO_NAME_SIZE_BYTES];
         uint32_t state;

@@ -171,7 +171,7 @@ add_self(view_t *view, const actor_supervisor_state_t *self)
     add_line(view->details, sizeof view->details, &view->details_size, "");
 }
 
-static proto_node_state_t
+static proto_node_health_t
 node_state(const actor_supervisor_state_t *self)
 {
     if (self->phase != PHASE_RUNNING) {

@@ -71,7 +71,7 @@ on_actors(actor_node_t *node, const proto_actors_t *actors)
     proto_text_t names = actors->names;
     proto_text_t details = actors->details;
     proto_text_t peers = actors->link_names;
-    node->state = (proto_node_state_t)actors->node_state;
+    node->state = (proto_node_health_t)actors->node_state;
     take_text(actors->owner, node->owner, sizeof node->owner);
     take_text(actors->scheduler, node->scheduler, sizeof node->scheduler);
     node->actor_count = actors->roles.count;
@@ -304,7 +304,7 @@ actor_view_close(actor_view_t **self_p)
 }
 
 const char *
-actor_view_node_state_name(proto_node_state_t state)
+actor_view_node_state_name(proto_node_health_t state)
 {
     static const char *const names[] = {
         [PROTO_NODE_STARTING] = "starting", [PROTO_NODE_READY] = "ready",

@@ -57,7 +57,7 @@ typedef struct {
 typedef struct actor_view actor_view_t; /* opaque */
 
 typedef struct {
-    proto_node_state_t state;
+    proto_node_health_t state;
     char owner[65];      /* who asked for the drain; "" = nobody */
     char scheduler[256]; /* endpoint of an attached one; "" = the built-in one */
     uint32_t actor_count;
@@ -83,7 +83,7 @@ MUST_CHECK proto_status_t actor_view_look(actor_view_t *self, uint32_t row_count
                                           const actor_node_t **out_p);
 
 /* For people: "ready". */
-const char *actor_view_node_state_name(proto_node_state_t state);
+const char *actor_view_node_state_name(proto_node_health_t state);
 const char *actor_view_actor_state_name(uint32_t state);
 
 #endif
