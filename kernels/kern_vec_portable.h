@@ -1,4 +1,5 @@
-/* kern_vec_portable.h - inside kernels/: 16 lanes in plain C.
+/* kern_vec_portable.h - inside kernels/: 16 lanes in the vectors that GCC and Clang have for any
+ * machine.  (The same lanes in loops over plain arrays took minutes to compile.)
  *
  * kern_vec_*.h give the same names for each instruction set; the bodies (kern_*_body.h) are written
  * once against them.  kv_t = 16 floats, kvb_t = 64 bytes, kvi_t = 16 int32.  Sums over lanes have
@@ -14,16 +15,8 @@
 
 #define KV_INLINE static inline __attribute__((always_inline, unused))
 #define KV_TABLE kern_table_portable
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define KV_TILE_ROWS 1 /* each further size is minutes of compilation with checks */
-#else
-#define KV_TILE_ROWS 4 /* rows of one register tile (quantised weights) */
-#endif
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define KV_FLOAT_ROWS 1
-#else
-#define KV_FLOAT_ROWS 2 /* the same for float activations */
-#endif
+#define KV_TILE_ROWS 4   /* rows of one register tile (quantised weights) */
+#define KV_FLOAT_ROWS 2  /* the same for float activations */
 #define KV_LOOKUP 0      /* kvb_lookup_4() and kvb_lookup_5() are the fast way to a float */
 #define KV_UNROLL_QUANTS /* before the loops over the quants of a block */
 #define KV_DOT_ROWS 2    /* rows and columns of one register tile (float weights) */
@@ -32,25 +25,21 @@
 #define KV_GDN_VECTORS 1 /* vectors of a slice of a recurrent state */
 #define KV_FOR for (int lane = 0; lane < 16; lane++)
 
-typedef struct {
-    float v[16];
-} kv_t;
-typedef struct {
-    uint8_t v[64];
-} kvb_t;
-typedef struct {
-    int32_t v[16];
-} kvi_t;
+typedef float kv_t __attribute__((vector_size(64)));
+typedef uint8_t kvb_t __attribute__((vector_size(64)));
+typedef int32_t kvi_t __attribute__((vector_size(64)));
+typedef uint32_t kvu_t __attribute__((vector_size(64))); /* for shifts: unsigned ones lose no bit */
 
 KV_INLINE kv_t
-kv_set1(float value)
+kv_set1(float v)
 {
-    kv_t out;
-    KV_FOR
-    {
-        out.v[lane] = value;
-    }
-    return out;
+    return (kv_t){v, v, v, v, v, v, v, v, v, v, v, v, v, v, v, v};
+}
+
+KV_INLINE kvi_t
+kvi_set1(int32_t v)
+{
+    return (kvi_t){v, v, v, v, v, v, v, v, v, v, v, v, v, v, v, v};
 }
 
 KV_INLINE kv_t
@@ -71,11 +60,8 @@ kv_store(float *to, kv_t a)
 KV_INLINE kv_t
 kv_load_part(const float *from, uint32_t count)
 {
-    kv_t out;
-    KV_FOR
-    {
-        out.v[lane] = (uint32_t)lane < count ? from[lane] : 0.0f;
-    }
+    kv_t out = kv_set1(0.0f);
+    memcpy(&out, from, count * sizeof *from);
     return out;
 }
 
@@ -85,184 +71,191 @@ kv_store_part(float *to, kv_t a, uint32_t count)
     memcpy(to, &a, count * sizeof *to);
 }
 
-#define KV_BINARY(name, expression)                                                                \
-    KV_INLINE kv_t name(kv_t a, kv_t b)                                                            \
-    {                                                                                              \
-        kv_t out;                                                                                  \
-        KV_FOR                                                                                     \
-        {                                                                                          \
-            float x = a.v[lane];                                                                   \
-            float y = b.v[lane];                                                                   \
-            out.v[lane] = (expression);                                                            \
-        }                                                                                          \
-        return out;                                                                                \
-    }
-KV_BINARY(kv_add, x + y)
-KV_BINARY(kv_sub, x - y)
-KV_BINARY(kv_mul, x *y)
-KV_BINARY(kv_div, x / y)
-KV_BINARY(kv_max, x > y ? x : y)
-KV_BINARY(kv_min, x < y ? x : y)
-#undef KV_BINARY
+KV_INLINE kv_t
+kv_add(kv_t a, kv_t b)
+{
+    return a + b;
+}
+
+KV_INLINE kv_t
+kv_sub(kv_t a, kv_t b)
+{
+    return a - b;
+}
+
+KV_INLINE kv_t
+kv_mul(kv_t a, kv_t b)
+{
+    return a * b;
+}
+
+KV_INLINE kv_t
+kv_div(kv_t a, kv_t b)
+{
+    return a / b;
+}
+
+/* a where the mask's lane is all ones, b where it is 0. */
+KV_INLINE kv_t
+kv_choose(kvi_t mask, kv_t a, kv_t b)
+{
+    return (kv_t)((mask & (kvi_t)a) | (~mask & (kvi_t)b));
+}
+
+KV_INLINE kv_t
+kv_max(kv_t a, kv_t b)
+{
+    return kv_choose((kvi_t)(a > b), a, b);
+}
+
+KV_INLINE kv_t
+kv_min(kv_t a, kv_t b)
+{
+    return kv_choose((kvi_t)(a < b), a, b);
+}
 
 /* a * b + c */
 KV_INLINE kv_t
 kv_fma(kv_t a, kv_t b, kv_t c)
 {
-    return kv_add(kv_mul(a, b), c);
+    return a * b + c;
 }
 
 KV_INLINE kv_t
 kv_abs(kv_t a)
 {
-    KV_FOR
-    {
-        a.v[lane] = fabsf(a.v[lane]);
-    }
-    return a;
+    return (kv_t)((kvi_t)a & kvi_set1(INT32_MAX));
 }
 
 KV_INLINE float
 kv_sum(kv_t a)
 {
+    float v[16];
+    memcpy(v, &a, sizeof v);
     for (int step = 8; step > 0; step /= 2) {
         for (int i = 0; i < step; i++) {
-            a.v[i] = a.v[i] + a.v[i + step];
+            v[i] = v[i] + v[i + step];
         }
     }
-    return a.v[0];
+    return v[0];
 }
 
 KV_INLINE float
 kv_max_lane(kv_t a)
 {
+    float most = a[0];
     for (int i = 1; i < 16; i++) {
-        a.v[0] = a.v[i] > a.v[0] ? a.v[i] : a.v[0];
+        most = a[i] > most ? a[i] : most;
     }
-    return a.v[0];
+    return most;
 }
 
 KV_INLINE kv_t
 kv_load_half(const uint16_t *from)
 {
-    kv_t out;
+    float out[16];
     KV_FOR
     {
-        out.v[lane] = kern_half_to_float(from[lane]);
+        out[lane] = kern_half_to_float(from[lane]);
     }
-    return out;
+    return kv_load(out);
 }
 
 KV_INLINE void
 kv_store_half(uint16_t *to, kv_t a)
 {
+    float from[16];
+    kv_store(from, a);
     KV_FOR
     {
-        to[lane] = kern_float_to_half(a.v[lane]);
+        to[lane] = kern_float_to_half(from[lane]);
     }
 }
 
 KV_INLINE kv_t
 kv_load_bf16(const uint16_t *from)
 {
-    kv_t out;
-    KV_FOR
-    {
-        uint32_t bits = (uint32_t)from[lane] << 16;
-        memcpy(&out.v[lane], &bits, sizeof bits);
-    }
-    return out;
+    uint16_t half __attribute__((vector_size(32)));
+    memcpy(&half, from, sizeof half);
+    return (kv_t)(__builtin_convertvector(half, kvu_t) << 16);
+}
+
+KV_INLINE kv_t
+kv_from_int(kvi_t a)
+{
+    return __builtin_convertvector(a, kv_t);
 }
 
 KV_INLINE kv_t
 kv_load_u8(const uint8_t *from)
 {
-    kv_t out;
-    KV_FOR
-    {
-        out.v[lane] = (float)from[lane];
-    }
-    return out;
+    uint8_t bytes __attribute__((vector_size(16)));
+    memcpy(&bytes, from, sizeof bytes);
+    return kv_from_int(__builtin_convertvector(bytes, kvi_t));
 }
 
 KV_INLINE kv_t
 kv_load_s8(const int8_t *from)
 {
-    kv_t out;
-    KV_FOR
-    {
-        out.v[lane] = (float)from[lane];
-    }
-    return out;
+    int8_t bytes __attribute__((vector_size(16)));
+    memcpy(&bytes, from, sizeof bytes);
+    return kv_from_int(__builtin_convertvector(bytes, kvi_t));
 }
 
 /* To the nearest integer, ties to even; |a| < 2^22. */
 KV_INLINE kv_t
 kv_round(kv_t a)
 {
-    KV_FOR
-    {
-        float magic = 12582912.0f;
-        a.v[lane] = (a.v[lane] + magic) - magic;
-    }
-    return a;
+    kv_t magic = kv_set1(12582912.0f);
+    return (a + magic) - magic;
 }
 
 /* Stores integral values of -128..127 as bytes. */
 KV_INLINE void
 kv_store_s8(int8_t *to, kv_t a)
 {
-    KV_FOR
-    {
-        to[lane] = (int8_t)(int)a.v[lane];
-    }
+    typedef int8_t bytes_t __attribute__((vector_size(16)));
+    bytes_t bytes = __builtin_convertvector(__builtin_convertvector(a, kvi_t), bytes_t);
+    memcpy(to, &bytes, sizeof bytes);
 }
 
 /* a * 2^n for integral n in -126..127 */
 KV_INLINE kv_t
 kv_scale2(kv_t a, kv_t n)
 {
-    KV_FOR
-    {
-        uint32_t bits = (uint32_t)((int)n.v[lane] + 127) << 23;
-        float power;
-        memcpy(&power, &bits, sizeof power);
-        a.v[lane] *= power;
-    }
-    return a;
+    kvi_t exponent = __builtin_convertvector(n + kv_set1(127.0f), kvi_t);
+    return a * (kv_t)((kvu_t)exponent << 23);
 }
 
 /* 0 where test < limit, else a */
 KV_INLINE kv_t
 kv_zero_below(kv_t a, kv_t test, kv_t limit)
 {
-    KV_FOR
-    {
-        a.v[lane] = test.v[lane] < limit.v[lane] ? 0.0f : a.v[lane];
-    }
-    return a;
+    return (kv_t)(~(kvi_t)(test < limit) & (kvi_t)a);
 }
 
 /* Whether any lane is NaN. */
 KV_INLINE int
 kv_any_nan(kv_t a)
 {
+    kvi_t unordered = (kvi_t)(a != a);
     int any = 0;
     KV_FOR
     {
-        any |= a.v[lane] != a.v[lane];
+        any |= unordered[lane];
     }
-    return any;
+    return any != 0;
 }
 
 /* Bit i is set where a's lane i >= b's. */
 KV_INLINE uint32_t
 kv_mask_ge(kv_t a, kv_t b)
 {
+    kvi_t reached = (kvi_t)(a >= b);
     uint32_t mask = 0;
     KV_FOR
     {
-        mask |= (uint32_t)(a.v[lane] >= b.v[lane]) << lane;
+        mask |= ((uint32_t)reached[lane] & 1u) << lane;
     }
     return mask;
 }
@@ -270,13 +263,23 @@ kv_mask_ge(kv_t a, kv_t b)
 KV_INLINE void
 kv_transpose(kv_t rows[16])
 {
+    float from[16][16];
+    float to[16][16];
+    memcpy(from, rows, sizeof from);
     for (int i = 0; i < 16; i++) {
-        for (int j = i + 1; j < 16; j++) {
-            float swap = rows[i].v[j];
-            rows[i].v[j] = rows[j].v[i];
-            rows[j].v[i] = swap;
+        for (int j = 0; j < 16; j++) {
+            to[i][j] = from[j][i];
         }
     }
+    memcpy(rows, to, sizeof to);
+}
+
+KV_INLINE kvb_t
+kvb_set1(int value)
+{
+    kvb_t out;
+    memset(&out, value, sizeof out);
+    return out;
 }
 
 KV_INLINE kvb_t
@@ -297,74 +300,52 @@ kvb_load_i8(const uint8_t *from)
 KV_INLINE kvb_t
 kvb_low_nibbles(kvb_t a)
 {
-    for (int i = 0; i < 64; i++) {
-        a.v[i] &= 0x0F;
-    }
-    return a;
+    return a & kvb_set1(0x0F);
 }
 
 KV_INLINE kvb_t
 kvb_high_nibbles(kvb_t a)
 {
-    for (int i = 0; i < 64; i++) {
-        a.v[i] >>= 4;
-    }
-    return a;
+    return a >> 4;
 }
 
 /* Adds 16 to the bytes whose bit is set in the 64 bits at `mask`. */
 KV_INLINE kvb_t
 kvb_add_fifth_bit(kvb_t a, const uint8_t *mask)
 {
+    uint8_t fifth[64];
     for (int i = 0; i < 64; i++) {
-        a.v[i] |= (uint8_t)(((mask[i / 8] >> (i % 8)) & 1) << 4);
+        fifth[i] = (uint8_t)(((mask[i / 8] >> (i % 8)) & 1) << 4);
     }
-    return a;
+    return a | kvb_load(fifth);
 }
 
 /* Adds bits 2 * place and above of `high` as bits 4 and 5. */
 KV_INLINE kvb_t
 kvb_add_two_bits(kvb_t a, kvb_t high, int place)
 {
-    for (int i = 0; i < 64; i++) {
-        a.v[i] |= (uint8_t)(((high.v[i] >> (2 * place)) & 3) << 4);
-    }
-    return a;
+    return a | (((high >> (2 * place)) & kvb_set1(3)) << 4);
 }
 
 KV_INLINE kvb_t
 kvb_sub(kvb_t a, int value)
 {
-    for (int i = 0; i < 64; i++) {
-        a.v[i] = (uint8_t)(a.v[i] - value);
-    }
-    return a;
+    return a - kvb_set1(value);
 }
 
-/* Signed byte c of each group of four. */
+/* Signed byte c of each group of four, little endian. */
 KV_INLINE kv_t
 kvb_signed_at(kvb_t a, int c)
 {
-    kv_t out;
-    KV_FOR
-    {
-        out.v[lane] = (float)(int8_t)a.v[4 * lane + c];
-    }
-    return out;
+    return kv_from_int((kvi_t)((kvu_t)a << (24 - 8 * c)) >> 24);
 }
 
 /* The 4 (5) bits from bit `shift` on of each 32-bit lane, less `zero`. */
 KV_INLINE kv_t
 kvb_lookup(kvb_t a, int shift, int bits, int zero)
 {
-    kv_t out;
-    KV_FOR
-    {
-        uint32_t word;
-        memcpy(&word, &a.v[4 * lane], sizeof word);
-        out.v[lane] = (float)((int)((word >> shift) & ((1u << bits) - 1u)) - zero);
-    }
-    return out;
+    kvi_t value = (kvi_t)((kvu_t)a >> shift) & kvi_set1((1 << bits) - 1);
+    return kv_from_int(value - kvi_set1(zero));
 }
 
 KV_INLINE kv_t
@@ -384,41 +365,21 @@ kvb_lookup_5(kvb_t a, int shift, int zero)
 KV_INLINE kvi_t
 kvi_dot(const kvb_t w[4], const int8_t *x, int bits)
 {
-    kvi_t out;
-    KV_FOR
-    {
-        int32_t sum = 0;
-        for (int g = 0; g < 4; g++) {
-            for (int c = 0; c < 4; c++) {
-                uint8_t byte = w[g].v[4 * lane + c];
-                int32_t value = bits == 8 ? (int8_t)byte : byte;
-                sum += value * x[4 * g + c];
-            }
+    kvu_t sum = (kvu_t)kvi_set1(0); /* unsigned: the same bits, and no check on each lane */
+    for (int g = 0; g < 4; g++) {
+        for (int c = 0; c < 4; c++) {
+            kvi_t lifted = (kvi_t)((kvu_t)w[g] << (24 - 8 * c));
+            kvu_t value = bits == 8 ? (kvu_t)(lifted >> 24) : (kvu_t)lifted >> 24;
+            sum += value * (kvu_t)kvi_set1(x[4 * g + c]);
         }
-        out.v[lane] = sum;
     }
-    return out;
+    return (kvi_t)sum;
 }
 
 KV_INLINE kvi_t
 kvi_add(kvi_t a, kvi_t b)
 {
-    KV_FOR
-    {
-        a.v[lane] += b.v[lane];
-    }
-    return a;
-}
-
-KV_INLINE kv_t
-kv_from_int(kvi_t a)
-{
-    kv_t out;
-    KV_FOR
-    {
-        out.v[lane] = (float)a.v[lane];
-    }
-    return out;
+    return (kvi_t)((kvu_t)a + (kvu_t)b);
 }
 
 #include "kern_vec_common.h"
