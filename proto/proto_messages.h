@@ -191,14 +191,16 @@ enum {
     FIELD(name, STR, 31, OPEN, "actor name, [a-z0-9-]")                                            \
     FIELD(epoch, U64, UINT64_MAX, OPEN, "incarnation of the sender")                               \
     FIELD(fingerprint, STR, PROTO_TEXT_LEN_MAX, OPEN,                                              \
-          "what must match, as key=value;...; empty: nothing to compare")
+          "what must match, as key=value;...; empty: nothing to compare")                              \
+    FIELD(packs, BOOL, 1, OPEN, "reads a message that is packed into one part of the transport")
 #define PROTO_FIELDS_init(FIELD)                                                                   \
     FIELD(version, U32, 65535, OPEN, "schema version chosen for this link")                        \
     FIELD(role, U32, 255, OPEN, "proto_role_t of the sender")                                      \
     FIELD(name, STR, 31, OPEN, "actor name")                                                       \
     FIELD(epoch, U64, UINT64_MAX, OPEN, "incarnation of the sender")                               \
     FIELD(heartbeat_ns, U64, UINT64_MAX, OPEN, "interval between heartbeats, ns")                  \
-    FIELD(fingerprint, STR, PROTO_TEXT_LEN_MAX, OPEN, "the binder's own, for the log")
+    FIELD(fingerprint, STR, PROTO_TEXT_LEN_MAX, OPEN, "the binder's own, for the log")              \
+    FIELD(packs, BOOL, 1, OPEN, "both ends do: what follows is packed")
 #define PROTO_FIELDS_ready(FIELD) FIELD(epoch, U64, UINT64_MAX, OPEN, "incarnation of the sender")
 #define PROTO_FIELDS_refuse(FIELD)                                                                 \
     FIELD(status, I64, 1000, OPEN, "proto_status_t")                                               \

@@ -91,14 +91,16 @@ refuse(actor_links_t *self, actor_link_t *link, proto_bytes_t routing_id, proto_
 }
 
 static void
-send_init(actor_links_t *self, actor_link_t *link, proto_bytes_t routing_id, uint32_t version)
+send_init(actor_links_t *self, actor_link_t *link, proto_bytes_t routing_id, uint32_t version,
+          bool packs)
 {
     proto_body_t body = {.init = {.version = version,
                                   .role = self->options.role,
                                   .name = proto_text(self->options.name),
                                   .epoch = self->options.epoch,
                                   .heartbeat_ns = self->options.heartbeat_ns,
-                                  .fingerprint = proto_text(link->fingerprint)}};
+                                  .fingerprint = proto_text(link->fingerprint),
+                                  .packs = packs}};
     actor_links_send_raw(self, link, routing_id, PROTO_KIND_INIT, &body);
 }
 
@@ -192,7 +194,7 @@ receive_hello(actor_links_t *self, uint32_t link_index, proto_bytes_t routing_id
     if (peer != ACTOR_PEER_NONE) {
         /* Asked again before our answer came. */
         if (self->remotes[peer].state == ACTOR_REMOTE_GREETED) {
-            send_init(self, link, routing_id, version);
+            send_init(self, link, routing_id, version, self->remotes[peer].packs);
         }
         return;
     }
@@ -218,13 +220,14 @@ receive_hello(actor_links_t *self, uint32_t link_index, proto_bytes_t routing_id
                                .role = (proto_role_t)hello->role,
                                .epoch = hello->epoch,
                                .attempt = attempt,
+                               .packs = hello->packs,
                                .heard_ns = now(),
                                .heartbeat_ns = self->options.heartbeat_ns};
     actor_links_set_state(self, peer, ACTOR_REMOTE_GREETED);
     memcpy(remote->name, name, sizeof remote->name);
     memcpy(remote->routing_id, routing_id.data, routing_id.size_bytes);
     remote->routing_id_size = routing_id.size_bytes;
-    send_init(self, link, routing_id, version);
+    send_init(self, link, routing_id, version, remote->packs);
 }
 
 static void
@@ -295,6 +298,7 @@ receive_init(actor_links_t *self, uint32_t link_index, const proto_header_t *hea
     *remote = (actor_remote_t){.link_index = link_index,
                                .role = (proto_role_t)init->role,
                                .epoch = init->epoch,
+                               .packs = init->packs,
                                .heartbeat_ns = heartbeat_ns};
     actor_links_set_state(self, peer, ACTOR_REMOTE_GREETED);
     memcpy(remote->name, name, sizeof remote->name);
@@ -371,7 +375,8 @@ send_hello(actor_links_t *self, actor_link_t *link)
                                    .role = self->options.role,
                                    .name = proto_text(self->options.name),
                                    .epoch = self->options.epoch,
-                                   .fingerprint = proto_text(link->fingerprint)}};
+                                   .fingerprint = proto_text(link->fingerprint),
+                                   .packs = true}};
     actor_links_send_raw(self, link, (proto_bytes_t){NULL, 0}, PROTO_KIND_HELLO, &body);
 }
 

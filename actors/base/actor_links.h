@@ -44,6 +44,7 @@ typedef struct {
     char name[PROTO_NAME_SIZE_BYTES];
     uint64_t epoch;
     uint64_t attempt; /* of a connector's socket */
+    bool packs;       /* it reads packed messages, and we said that we do */
     uint8_t routing_id[ACTOR_ROUTING_ID_SIZE_MAX];
     size_t routing_id_size;     /* 0: it is the binder of our DEALER */
     uint64_t sequence_in;       /* last one received */

@@ -238,7 +238,8 @@ receive_one(actor_links_t *self, uint32_t link_index, bool too_large)
     self->counts.bytes_in += self->frames.size_bytes;
 
     bool up = in.peer != ACTOR_PEER_NONE && self->remotes[in.peer].state == ACTOR_REMOTE_UP;
-    if (proto_header_decode(actor_frames_part(&self->frames, first), &in.header) != STATUS_OK) {
+    proto_parts_t parts = actor_frames_message(&self->frames, first);
+    if (proto_header_decode(parts.header, &in.header) != STATUS_OK) {
         in.header = (proto_header_t){.version = 0};
         if (up) {
             self->remotes[in.peer].unread_count++;
@@ -261,6 +262,8 @@ receive_one(actor_links_t *self, uint32_t link_index, bool too_large)
             return;
         }
     }
+    too_large = too_large || parts.body.size_bytes > link->part_size_bytes_max ||
+                parts.blob.size_bytes > link->part_size_bytes_max;
     if (too_large || self->frames.count_sent > first + 3) {
         refuse_arrival(self, &in, STATUS_ERR_TOO_LARGE, "too many parts or bytes");
         return;
@@ -269,8 +272,8 @@ receive_one(actor_links_t *self, uint32_t link_index, bool too_large)
         refuse_arrival(self, &in, STATUS_ERR_UNSUPPORTED, "this kind of message is not known");
         return;
     }
-    in.body = actor_frames_part(&self->frames, first + 1);
-    in.blob = align_blob(self, actor_frames_part(&self->frames, first + 2));
+    in.body = parts.body;
+    in.blob = align_blob(self, parts.blob);
     if (handshake) {
         receive_handshake(self, &in);
     } else {

@@ -46,9 +46,12 @@ send_patiently(actor_links_t *self, uint32_t link_index, const actor_remote_t *r
 {
     actor_link_t *link = &self->links[link_index];
     proto_bytes_t routing_id = routing_id_of(remote);
+    proto_parts_t parts = {header, body, blob};
     uint64_t deadline_ns = 0;
     for (;;) {
-        proto_status_t status = actor_socket_send(&link->socket, routing_id, header, body, blob);
+        proto_status_t status =
+            remote->packs ? actor_socket_send_packed(&link->socket, routing_id, &parts)
+                          : actor_socket_send(&link->socket, routing_id, header, body, blob);
         if (status != STATUS_AGAIN || !wait) {
             return status;
         }

@@ -116,7 +116,11 @@ set_int(void *handle, int option, int value)
 static void
 set_options(actor_socket_t *self, const actor_socket_options_t *options)
 {
-    int64_t part_max = (int64_t)options->part_size_bytes_max;
+    /* A packed message holds a header, a body and a blob in one part. */
+    size_t part = options->part_size_bytes_max;
+    size_t body = part < PROTO_BODY_SIZE_MAX ? part : PROTO_BODY_SIZE_MAX;
+    int64_t part_max =
+        (int64_t)(part + body + PROTO_HEADER_SIZE_MAX + PROTO_FRAME_OVERHEAD_BYTES);
     int rc = zmq_setsockopt(self->handle, ZMQ_MAXMSGSIZE, &part_max, sizeof part_max);
     require(rc == 0);
     set_int(self->handle, ZMQ_SNDHWM, (int)options->queue_len_max);
@@ -261,6 +265,7 @@ actor_frames_init(actor_frames_t *frames)
     for (uint32_t index = 0; index < PROTO_PART_COUNT_MAX; index++) {
         (void)zmq_msg_init(&frames->parts[index]);
     }
+    frames->is_packed = false;
     frames->count = 0;
     frames->count_sent = 0;
     frames->size_bytes = 0;
@@ -284,9 +289,29 @@ actor_frames_part(actor_frames_t *frames, uint32_t index)
     return (proto_bytes_t){size > 0 ? zmq_msg_data(&frames->parts[index]) : NULL, size};
 }
 
+proto_parts_t
+actor_frames_message(actor_frames_t *frames, uint32_t first)
+{
+    if (frames->is_packed) {
+        return frames->packed;
+    }
+    return (proto_parts_t){actor_frames_part(frames, first), actor_frames_part(frames, first + 1),
+                           actor_frames_part(frames, first + 2)};
+}
+
+/* A packed message is one part; one whose table is wrong is left as it is: no header. */
+static void
+unpack(actor_frames_t *frames, uint32_t first)
+{
+    proto_bytes_t bytes = actor_frames_part(frames, first);
+    frames->is_packed = frames->count_sent == first + 1 && proto_frame_is(bytes) &&
+                        proto_frame_unpack(bytes, &frames->packed) == STATUS_OK;
+}
+
 proto_status_t
 actor_socket_receive(actor_socket_t *self, size_t size_bytes_max, actor_frames_t *frames)
 {
+    frames->is_packed = false;
     frames->count = 0;
     frames->count_sent = 0;
     frames->size_bytes = 0;
@@ -308,6 +333,9 @@ actor_socket_receive(actor_socket_t *self, size_t size_bytes_max, actor_frames_t
         more = zmq_msg_more(part) != 0;
     }
     (void)zmq_msg_close(&rest);
+    if (status == STATUS_OK) {
+        unpack(frames, self->router ? 1 : 0);
+    }
     if (status == STATUS_OK &&
         (frames->count_sent > PROTO_PART_COUNT_MAX || frames->size_bytes > size_bytes_max)) {
         status = STATUS_ERR_TOO_LARGE;
@@ -350,6 +378,35 @@ actor_socket_send(actor_socket_t *self, proto_bytes_t routing_id, proto_bytes_t 
         (void)send_part(self, blob, 0);
     }
     return STATUS_OK;
+}
+
+proto_status_t
+actor_socket_send_packed(actor_socket_t *self, proto_bytes_t routing_id, const proto_parts_t *parts)
+{
+    require(self->router == (routing_id.size_bytes > 0));
+    zmq_msg_t frame;
+    if (zmq_msg_init_size(&frame, proto_frame_size(parts)) != 0) {
+        return STATUS_AGAIN; /* no memory now: as a queue that is full */
+    }
+    proto_frame_pack(parts, zmq_msg_data(&frame));
+    proto_status_t status = STATUS_OK;
+    if (self->router) {
+        status = send_part(self, routing_id, ZMQ_SNDMORE);
+    }
+    if (status == STATUS_OK) {
+        int rc;
+        do {
+            rc = zmq_msg_send(&frame, self->handle, ZMQ_DONTWAIT);
+        } while (rc < 0 && errno == EINTR);
+        if (rc < 0) {
+            /* Behind a routing id it is taken, or dropped with the peer. */
+            status = self->router ? STATUS_OK
+                     : errno == EAGAIN ? STATUS_AGAIN
+                                       : STATUS_ERR_PEER_LOST;
+        }
+    }
+    (void)zmq_msg_close(&frame);
+    return status;
 }
 
 int

@@ -12,6 +12,7 @@
 #include <zmq.h>
 
 #include "proto_codec.h"
+#include "proto_frame.h"
 #include "proto_status.h"
 
 enum {
@@ -39,6 +40,8 @@ typedef struct {
 /* One received message.  The parts are reused from call to call. */
 typedef struct {
     zmq_msg_t parts[PROTO_PART_COUNT_MAX];
+    proto_parts_t packed; /* of a message that came packed; views into its one part */
+    bool is_packed;
     uint32_t count;      /* parts kept: at most PROTO_PART_COUNT_MAX */
     uint32_t count_sent; /* parts that came */
     size_t size_bytes;   /* of all that came */
@@ -53,8 +56,10 @@ typedef enum {
 
 void actor_frames_init(actor_frames_t *frames);
 void actor_frames_fini(actor_frames_t *frames);
-/* Part `index`, empty if there is none. */
+/* Part `index` as the transport gave it, empty if there is none. */
 proto_bytes_t actor_frames_part(actor_frames_t *frames, uint32_t index);
+/* Header, body and blob, which begin at part `first`: packed into it, or it and those after it. */
+proto_parts_t actor_frames_message(actor_frames_t *frames, uint32_t first);
 
 /* True for ipc://, inproc:// and tcp:// on 127.x, [::1] or localhost. */
 bool actor_endpoint_is_local(const char *endpoint);
@@ -66,8 +71,8 @@ MUST_CHECK proto_status_t actor_socket_open(void *context, const actor_socket_op
 /* `linger_ms`: how long unsent messages may stay; the context's end waits for it. */
 void actor_socket_close(actor_socket_t *self, int linger_ms);
 
-/* The next message.  STATUS_AGAIN if there is none; STATUS_ERR_TOO_LARGE if it had too many parts
- * or bytes: taken off the queue whole, the first parts are in *frames. */
+/* The next message, packed or not.  STATUS_AGAIN if there is none; STATUS_ERR_TOO_LARGE if it had
+ * too many parts or bytes: taken off the queue whole, the first parts are in *frames. */
 MUST_CHECK proto_status_t actor_socket_receive(actor_socket_t *self, size_t size_bytes_max,
                                                actor_frames_t *frames);
 
@@ -77,6 +82,9 @@ MUST_CHECK proto_status_t actor_socket_receive(actor_socket_t *self, size_t size
 MUST_CHECK proto_status_t actor_socket_send(actor_socket_t *self, proto_bytes_t routing_id,
                                             proto_bytes_t header, proto_bytes_t body,
                                             proto_bytes_t blob);
+/* The same in one part (proto_frame.h), to a peer that reads such. */
+MUST_CHECK proto_status_t actor_socket_send_packed(actor_socket_t *self, proto_bytes_t routing_id,
+                                                   const proto_parts_t *parts);
 
 /* Lets the library notice what happened to its connections (a retry loop that only sends never
  * learns that the peer died); returns ZMQ_POLLIN | ZMQ_POLLOUT as they hold now. */

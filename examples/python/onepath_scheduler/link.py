@@ -46,12 +46,13 @@ class QueueFull(Exception):
 class Remote:
     """The other end of a link."""
 
-    __slots__ = ("number", "routing_id", "role", "name", "epoch", "attempt", "is_up", "sequence_in",
+    __slots__ = ("number", "routing_id", "role", "name", "epoch", "attempt", "packs", "is_up", "sequence_in",
                  "sequence_out", "unread", "heard_ns", "heartbeat_next_ns", "failed")
 
     def __init__(self, number, routing_id, hello, attempt, now_ns):
         self.number, self.routing_id, self.attempt = number, routing_id, attempt
         self.role, self.name, self.epoch = hello.role, hello.name, hello.epoch
+        self.packs = hello.packs  # it reads messages that are packed into one frame
         self.is_up = False       # READY came
         self.sequence_in = self.sequence_out = 0
         self.unread = 0          # messages whose header, and so whose number, was unreadable
@@ -60,7 +61,7 @@ class Remote:
 
 
 class Links:
-    """`send(routing_id, header, body, blob, patient)` raises PeerLost or QueueFull."""
+    """`send(routing_id, parts, patient)` raises PeerLost or QueueFull."""
 
     def __init__(self, send, name, epoch, heartbeat_ns=250 * MS, progress=lambda: 0,
                  log=lambda text: None):
@@ -77,9 +78,10 @@ class Links:
     # ---- receiving --------------------------------------------------------------------------------
 
     def receive(self, now_ns, frames):
-        """One message as it came: routing id, header, body, blob.  Returns the events it caused."""
+        """One message as it came: routing id, and header, body, blob or all three in one frame.
+        Returns the events it caused."""
         self.counts["in"] += 1
-        routing_id, parts = frames[0], frames[1:]
+        routing_id, parts = frames[0], codec.unpack_frame(frames[1:])
         remote = self.by_routing_id.get(routing_id)
         try:
             header = codec.decode_header(parts[0] if parts else b"")
@@ -191,7 +193,7 @@ class Links:
         version = min(hello.version_max, codec.VERSION)
         if remote is not None:
             if not remote.is_up:  # it asked again before our answer came
-                self._send_init(routing_id, version)
+                self._send_init(routing_id, version, remote.packs)
             return
         epoch_min = self.epoch_min.get(hello.name, 0)
         older = [r for r in self.by_number.values() if r.name == hello.name]
@@ -212,7 +214,7 @@ class Links:
             self.epoch_min.pop(next(iter(self.epoch_min)))
         remote = Remote(number, routing_id, hello, attempt, now_ns)
         self.by_number[number] = self.by_routing_id[routing_id] = remote
-        self._send_init(routing_id, version)
+        self._send_init(routing_id, version, remote.packs)
 
     def _on_ready(self, now_ns, remote, epoch):
         if remote is None or remote.is_up or epoch != remote.epoch:
@@ -223,10 +225,10 @@ class Links:
         self.log(f"link to {remote.name} ({ROLE.name(remote.role).lower()}, epoch {remote.epoch}) is up")
         self.events.append(("up", remote.number))
 
-    def _send_init(self, routing_id, version):
+    def _send_init(self, routing_id, version, packs):
         self._send_raw(routing_id, codec.Init(
             version=version, role=ROLE.SCHEDULER, name=self.name, epoch=self.epoch,
-            heartbeat_ns=self.heartbeat_ns))
+            heartbeat_ns=self.heartbeat_ns, packs=packs))
 
     def _say_no(self, routing_id, status, detail, expected, got):
         self.counts["refused"] += 1
@@ -241,7 +243,7 @@ class Links:
         body, blob = codec.encode(message)
         header = codec.encode_header(message.KIND, self.epoch, 0)
         try:
-            self.send_frames(routing_id, header, body, blob, False)
+            self.send_frames(routing_id, codec.parts(header, body, blob), False)
             self.counts["out"] += 1
         except (PeerLost, QueueFull):
             self.counts["dropped"] += 1
@@ -257,7 +259,9 @@ class Links:
                                      message.request, cause)
         telemetry = message.KIND in _TELEMETRY
         try:
-            self.send_frames(remote.routing_id, header, body, blob, not telemetry)
+            frames = [codec.pack_frame(header, body, blob)] if remote.packs \
+                else codec.parts(header, body, blob)
+            self.send_frames(remote.routing_id, frames, not telemetry)
             remote.sequence_out += 1
             self.counts["out"] += 1
         except PeerLost:
@@ -377,7 +381,7 @@ class Socket:
         self.router = router = self.context.socket(zmq.ROUTER)
         for option, value in ((zmq.ROUTER_MANDATORY, 1), (zmq.LINGER, 0), (zmq.SNDHWM, 1024),
                               (zmq.RCVHWM, 1024), (zmq.HANDSHAKE_IVL, 2000), (zmq.BACKLOG, 64),
-                              (zmq.MAXMSGSIZE, codec.LIMITS["blob_size_max"])):
+                              (zmq.MAXMSGSIZE, sum(codec.LIMITS[name] for name in ("blob_size_max", "body_size_max")) + 256)):
             router.setsockopt(option, value)
         if endpoint.startswith("tcp://"):
             for option, value in ((zmq.TCP_KEEPALIVE, 1), (zmq.TCP_KEEPALIVE_IDLE, 1),
@@ -390,8 +394,8 @@ class Socket:
             sys.exit(f"cannot bind '{endpoint}': {error}; choose another endpoint")
         self.endpoint = router.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0")
 
-    def send(self, routing_id, header, body, blob, patient):
-        frames = [routing_id, header, body, blob] if blob else [routing_id, header, body]
+    def send(self, routing_id, parts, patient):
+        frames = [routing_id, *parts]
         deadline_ns = None
         while True:
             try:
