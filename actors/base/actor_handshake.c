@@ -171,6 +171,33 @@ check_hello(actor_links_t *self, actor_link_t *link, proto_bytes_t routing_id,
     return true;
 }
 
+/* Whether the key of the connection that HELLO came over is one for this role and name; true too
+ * where the link has no keys.  *key: its line. */
+static bool
+check_key(actor_links_t *self, actor_link_t *link, proto_bytes_t routing_id,
+          const proto_hello_t *hello, uint32_t *key)
+{
+    *key = ACTOR_KEY_NONE;
+    if (!link->socket.has_keys) {
+        return true;
+    }
+    char name[PROTO_NAME_SIZE_BYTES];
+    *key = actor_keys_find(self->options.keys, self->frames.user);
+    if (*key != ACTOR_KEY_NONE && copy_name(hello->name, name) &&
+        actor_keys_fit(self->options.keys, *key, (proto_role_t)hello->role, name)) {
+        return true;
+    }
+    char expected[96];
+    (void)snprintf(expected, sizeof expected, "%s %s",
+                   *key != ACTOR_KEY_NONE ? proto_role_name(self->options.keys->peers[*key].role)
+                                          : "a listed key",
+                   *key != ACTOR_KEY_NONE ? self->options.keys->peers[*key].name : "");
+    refuse(self, link, routing_id, hello->name, STATUS_ERR_REFUSED,
+           "this key is for an actor of another role or name", proto_text(expected),
+           proto_text(proto_role_name((proto_role_t)hello->role)));
+    return false;
+}
+
 static void
 receive_hello(actor_links_t *self, uint32_t link_index, proto_bytes_t routing_id,
               const proto_header_t *header, const proto_hello_t *hello)
@@ -185,7 +212,9 @@ receive_hello(actor_links_t *self, uint32_t link_index, proto_bytes_t routing_id
                proto_text("name.epoch.attempt"), proto_text("another one"));
         return;
     }
-    if (!check_hello(self, link, routing_id, hello)) {
+    uint32_t key = ACTOR_KEY_NONE;
+    if (!check_hello(self, link, routing_id, hello) ||
+        !check_key(self, link, routing_id, hello, &key)) {
         return;
     }
     uint32_t version =
@@ -220,6 +249,7 @@ receive_hello(actor_links_t *self, uint32_t link_index, proto_bytes_t routing_id
                                .role = (proto_role_t)hello->role,
                                .epoch = hello->epoch,
                                .attempt = attempt,
+                               .key = key,
                                .packs = hello->packs,
                                .heard_ns = now(),
                                .heartbeat_ns = self->options.heartbeat_ns};
@@ -263,13 +293,15 @@ receive_init(actor_links_t *self, uint32_t link_index, const proto_header_t *hea
     if (link->bind || link->peer != ACTOR_PEER_NONE) {
         return; /* the answer to a HELLO that was repeated */
     }
-    bool fits = copy_name(init->name, name) && header->epoch == init->epoch &&
-                init->version >= PROTO_SCHEMA_VERSION_MIN &&
-                init->version <= PROTO_SCHEMA_VERSION &&
-                (link->peer_role == PROTO_ROLE_NONE || init->role == (uint32_t)link->peer_role) &&
-                (link->fingerprint[0] == '\0' || init->fingerprint.size_bytes == 0 ||
-                 text_equal(init->fingerprint, link->fingerprint)) &&
-                init->epoch >= actor_links_epoch_min(self, name);
+    bool fits =
+        copy_name(init->name, name) && header->epoch == init->epoch &&
+        init->version >= PROTO_SCHEMA_VERSION_MIN && init->version <= PROTO_SCHEMA_VERSION &&
+        (link->peer_role == PROTO_ROLE_NONE || init->role == (uint32_t)link->peer_role) &&
+        (link->fingerprint[0] == '\0' || init->fingerprint.size_bytes == 0 ||
+         text_equal(init->fingerprint, link->fingerprint)) &&
+        init->epoch >= actor_links_epoch_min(self, name) &&
+        (!link->socket.has_keys ||
+         actor_keys_fit(self->options.keys, link->socket.server, (proto_role_t)init->role, name));
     if (!fits) {
         self->counts.refused_in++;
         actor_log(ACTOR_LOG_WARN, "link.refused", 0,
@@ -298,6 +330,7 @@ receive_init(actor_links_t *self, uint32_t link_index, const proto_header_t *hea
     *remote = (actor_remote_t){.link_index = link_index,
                                .role = (proto_role_t)init->role,
                                .epoch = init->epoch,
+                               .key = link->socket.server,
                                .packs = init->packs,
                                .heartbeat_ns = heartbeat_ns};
     actor_links_set_state(self, peer, ACTOR_REMOTE_GREETED);

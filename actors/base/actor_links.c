@@ -24,6 +24,7 @@ enum {
     REOPEN_MS = 500,   /* a socket that cannot be opened is tried again */
     PROBE_COUNT = 5,   /* heartbeats that find out whose connection ended */
     ALIGNED_SIZE_BYTES = 64 * 1024,
+    INSECURE_MS = 60000, /* between two warnings of an open address */
 };
 
 /* Waits before each probe: the connection's end is known before its queue is gone. */
@@ -171,7 +172,9 @@ open_socket(actor_links_t *self, actor_link_t *link)
                                       .bind = link->bind,
                                       .routing_id = routing_id,
                                       .queue_len_max = link->queue_len_max,
-                                      .part_size_bytes_max = link->part_size_bytes_max};
+                                      .part_size_bytes_max = link->part_size_bytes_max,
+                                      .keys = self->options.keys,
+                                      .peer_role = link->peer_role};
     proto_status_t status = actor_socket_open(self->zmq_context, &options, &link->socket);
     link->look = true;
     link->look_monitor = true;
@@ -195,17 +198,26 @@ reopen(actor_links_t *self, uint32_t link_index)
     link->open_at_ns = link->reopen ? now_ns + REOPEN_MS * MS_NS : 0;
 }
 
+/* Beyond this machine only what is encrypted, or what somebody asked for in so many words. */
+static bool
+may_use(const actor_links_t *self, const char *endpoint)
+{
+    return self->options.allow_remote || self->options.keys != NULL ||
+           actor_endpoint_is_local(endpoint);
+}
+
 proto_status_t
 actor_links_open(actor_links_t *self, uint32_t index, const actor_link_options_t *options)
 {
     require(index <= ACTOR_LINK_COUNT_MAX);
     require(!self->links[index].in_use);
 
-    if (!self->options.allow_remote && !actor_endpoint_is_local(options->endpoint)) {
+    if (!may_use(self, options->endpoint)) {
         actor_log(ACTOR_LOG_ERROR, "link.endpoint", 0,
                   ACTOR_LOG_FIELDS(actor_log_str("endpoint", options->endpoint)),
                   "endpoint '%s' can be reached from other machines and is not encrypted: use "
-                  "ipc:// or 127.0.0.1, or allow it explicitly",
+                  "ipc:// or 127.0.0.1, give it keys (onepath keygen, --curve-keys), or allow it "
+                  "with --insecure-bind",
                   options->endpoint);
         return STATUS_ERR_CONFIG;
     }
@@ -235,6 +247,8 @@ actor_links_open(actor_links_t *self, uint32_t index, const actor_link_options_t
         return STATUS_ERR_CONFIG;
     }
     proto_status_t status = open_socket(self, link);
+    bool open = self->options.keys == NULL && !actor_endpoint_is_local(link->endpoint);
+    self->insecure_next_ns = open ? now() : self->insecure_next_ns;
     link->in_use = status == STATUS_OK;
     self->open_mask |= link->in_use ? UINT32_C(1) << index : 0;
     return status;
@@ -261,7 +275,7 @@ actor_links_relink(actor_links_t *self, proto_role_t role, proto_text_t endpoint
     }
     memcpy(text, endpoint.data, endpoint.size_bytes);
     text[endpoint.size_bytes] = '\0';
-    if (!self->options.allow_remote && !actor_endpoint_is_local(text)) {
+    if (!may_use(self, text)) {
         return STATUS_ERR_CONFIG;
     }
     proto_status_t status = STATUS_ERR_NOT_FOUND;
@@ -414,10 +428,29 @@ forgive_silence(actor_links_t *self, uint64_t now_ns)
     }
 }
 
+/* Says again and again that something listens, or is listened to, without keys. */
+static void
+warn_insecure(actor_links_t *self, uint64_t now_ns, uint64_t *wait_ns)
+{
+    if (self->insecure_next_ns == 0) {
+        return;
+    }
+    if (now_ns >= self->insecure_next_ns) {
+        self->insecure_next_ns = now_ns + INSECURE_MS * MS_NS;
+        actor_log_each(ACTOR_LOG_WARN, "link.insecure", 0, NULL,
+                       "messages go to or come from other machines without encryption, and whoever "
+                       "reaches the port can send them (--insecure-bind): give this node keys "
+                       "(onepath keygen)");
+    }
+    lower(wait_ns, self->insecure_next_ns, now_ns);
+}
+
 proto_status_t
 actor_links_service(actor_links_t *self, uint32_t message_count_max, uint64_t *wait_ns)
 {
     forgive_silence(self, now());
+    /* Whom a send may have woken us for is asked again: the wake-up comes once. */
+    self->counts.refused_in += actor_zap_service(&self->zap);
     uint64_t links = self->open_mask;
     while (links != 0) {
         uint32_t index = actor_mask_take(&links);
@@ -435,6 +468,7 @@ actor_links_service(actor_links_t *self, uint32_t message_count_max, uint64_t *w
     }
     actor_links_reap(self);
     uint64_t now_ns = now();
+    warn_insecure(self, now_ns, wait_ns);
     links = self->open_mask;
     while (links != 0) {
         uint32_t index = actor_mask_take(&links);
@@ -472,6 +506,9 @@ uint32_t
 actor_links_fds(const actor_links_t *self, int *fds, uint32_t capacity)
 {
     uint32_t count = 0;
+    if (self->zap.handle != NULL && count < capacity) {
+        fds[count++] = self->zap.fd;
+    }
     uint64_t links = self->open_mask;
     while (links != 0) {
         uint32_t index = actor_mask_take(&links);
@@ -557,6 +594,12 @@ actor_links_new(const actor_links_options_t *options, const actor_links_hooks_t 
         status = STATUS_ERR_IO;
         goto err_free_aligned;
     }
+    if (options->keys != NULL) {
+        status = actor_zap_open(self->zmq_context, options->keys, &self->zap);
+        if (status != STATUS_OK) {
+            goto err_end_context;
+        }
+    }
     actor_frames_init(&self->frames);
     self->serviced_ns = now();
     self->nak_filled_ns = self->serviced_ns;
@@ -564,6 +607,10 @@ actor_links_new(const actor_links_options_t *options, const actor_links_hooks_t 
     *out_p = self;
     return STATUS_OK;
 
+err_end_context:
+    if (self->owns_context) {
+        (void)zmq_ctx_term(self->zmq_context);
+    }
 err_free_aligned:
     free(self->scratch_blob);
     free(self->aligned);
@@ -596,6 +643,7 @@ actor_links_destroy(actor_links_t **self_p, uint64_t linger_ns)
             actor_socket_close(&self->links[index].socket, (int)(linger_ns / MS_NS));
         }
     }
+    actor_zap_close(&self->zap);
     if (self->owns_context) {
         /* Waits for what lingers: without this, a process that ends loses its last words. */
         while (zmq_ctx_term(self->zmq_context) != 0 && errno == EINTR) {

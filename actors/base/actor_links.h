@@ -14,6 +14,7 @@
 #include "actor_core.h"
 #include "actor_shell.h"
 #include "actor_socket.h"
+#include "actor_zap.h"
 
 enum {
     ACTOR_LINK_COUNT_MAX = 16,
@@ -44,6 +45,7 @@ typedef struct {
     char name[PROTO_NAME_SIZE_BYTES];
     uint64_t epoch;
     uint64_t attempt; /* of a connector's socket */
+    uint32_t key;     /* line of its key; ACTOR_KEY_NONE where the link has none */
     bool packs;       /* it reads packed messages, and we said that we do */
     uint8_t routing_id[ACTOR_ROUTING_ID_SIZE_MAX];
     size_t routing_id_size;     /* 0: it is the binder of our DEALER */
@@ -94,7 +96,8 @@ typedef struct {
     uint64_t messages_out;
     uint64_t bytes_in;
     uint64_t bytes_out;
-    uint64_t refused_in;    /* did not decode, of an old incarnation, too large, from a stranger */
+    uint64_t refused_in;    /* did not decode, of an old incarnation, too large, from a stranger,
+                               not for its role to say; connections with a wrong key */
     uint64_t gaps_in;       /* sequence numbers that never came */
     uint64_t duplicates_in; /* dropped */
     uint64_t naks_in;       /* our own messages that a peer refused */
@@ -110,6 +113,7 @@ typedef struct {
     uint32_t missed_max;
     uint64_t send_wait_ns;
     bool allow_remote;
+    const actor_keys_t *keys; /* of what goes over tcp://; lent; NULL = none */
     bool heartbeats_to_core;
     void *zmq_context; /* NULL: make one */
 } actor_links_options_t;
@@ -137,7 +141,9 @@ typedef struct {
     uint64_t serviced_ns;   /* when the last round began */
     uint64_t nak_filled_ns; /* token bucket of answers to strangers */
     uint32_t nak_tokens;
-    bool ending; /* losses are no failures any more */
+    actor_zap_t zap;           /* says which keys may connect; closed where there are none */
+    uint64_t insecure_next_ns; /* when to warn again of an open address; 0 = there is none */
+    bool ending;               /* losses are no failures any more */
     actor_frames_t frames;
     proto_body_t body; /* of the message in work */
     uint8_t *aligned;  /* copy of a blob that lies at an odd address */

@@ -7,6 +7,7 @@
 #include "actor_fault.h"
 #include "actor_links_private.h"
 #include "actor_log.h"
+#include "actor_roles.h"
 #include "proto_clock.h"
 #include "proto_require.h"
 
@@ -218,12 +219,28 @@ receive_message(actor_links_t *self, const arrival_t *in)
         }
         return;
     }
+    if (!actor_roles_may_send(self->remotes[in->peer].role, in->header.kind)) {
+        /* Its number counts, so that what it may say still comes in order. */
+        refuse_arrival(self, in, STATUS_ERR_REFUSED, "this is not for a peer of its role to say");
+        return;
+    }
     if (ACTOR_FAULT_KIND("shell.after_receive", in->header.kind) ||
         receive_own(self, in->peer, &in->header)) {
         return;
     }
     self->hooks.message(self->hooks_context, in->peer, &in->header, in->body, in->blob,
                         &self->body);
+}
+
+/* Whether the message in hand came over a connection with the key that the peer began with. */
+static bool
+is_its_key(const actor_links_t *self, uint32_t peer)
+{
+    const actor_remote_t *remote = &self->remotes[peer];
+    const actor_link_t *link = &self->links[remote->link_index];
+    return !link->bind || !link->socket.has_keys ||
+           (remote->key != ACTOR_KEY_NONE &&
+            strcmp(self->options.keys->peers[remote->key].public_text, self->frames.user) == 0);
 }
 
 static void
@@ -245,6 +262,12 @@ receive_one(actor_links_t *self, uint32_t link_index, bool too_large)
             self->remotes[in.peer].unread_count++;
         }
         refuse_arrival(self, &in, STATUS_ERR_MALFORMED, "the header does not decode");
+        return;
+    }
+    if (up && !is_its_key(self, in.peer)) {
+        /* Not its connection: what it was told to expect is nobody else's to say. */
+        in.peer = ACTOR_PEER_NONE;
+        refuse_arrival(self, &in, STATUS_ERR_REFUSED, "another key opened this link");
         return;
     }
     bool handshake = actor_arrival_is_handshake(in.header.kind);

@@ -26,7 +26,7 @@ enum {
     POST_SIZE_BYTES = 8 * 1024 * 1024,
     NESTED_SIZE_BYTES = 1024 * 1024,
     WAIT_MAX_MS = 1000,
-    FD_COUNT_MAX = 2 * (ACTOR_LINK_COUNT_MAX + 1) + 1,
+    FD_COUNT_MAX = 2 * (ACTOR_LINK_COUNT_MAX + 1) + 2,
 };
 
 /* ---- the loop -------------------------------------------------------------------------------- */
@@ -207,7 +207,8 @@ open_links(actor_shell_t *self, const actor_shell_options_t *options)
         .heartbeat_ns = options->heartbeat_ns != 0 ? options->heartbeat_ns : HEARTBEAT_MS * MS_NS,
         .missed_max = options->missed_max != 0 ? options->missed_max : MISSED_MAX,
         .send_wait_ns = options->send_wait_ns != 0 ? options->send_wait_ns : SEND_WAIT_MS * MS_NS,
-        .allow_remote = options->allow_remote,
+        .allow_remote = options->allow_remote || actor_keys_insecure_bind(),
+        .keys = options->keys != NULL ? options->keys : actor_keys_process(),
         .heartbeats_to_core = options->heartbeats_to_core,
         .zmq_context = options->zmq_context};
     proto_status_t status = actor_links_new(&links_options, &actor_shell_hooks, self, &self->links);

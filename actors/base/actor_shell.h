@@ -14,6 +14,7 @@
 #include <stdbool.h>
 
 #include "actor_core.h"
+#include "actor_keys.h"
 
 typedef struct actor_shell actor_shell_t;
 
@@ -54,15 +55,17 @@ typedef struct {
      * UNSUPPORTED, the others are dropped. */
     void (*told)(void *context, const proto_header_t *header, const proto_body_t *body);
     void *told_context;
-    uint64_t send_wait_ns;   /* a full link may hold the shell this long, then its peer is
-                                failed; 0 = 200 ms */
-    size_t post_size_bytes;  /* of the queue of actor_shell_post(); 0 = 8 MiB */
-    bool allow_remote;       /* permit endpoints beyond ipc:// and loopback */
-    bool heartbeats_to_core; /* the core also gets each HEARTBEAT (supervisor) */
-    void *zmq_context;       /* lent, for inproc:// in one process; NULL = its own */
-    const atomic_int *stop;  /* watched by actor_shell_run(), set by a signal handler: 1 = as
-                                actor_shell_drain() with 60 s, above = as actor_shell_stop();
-                                NULL = none */
+    uint64_t send_wait_ns;    /* a full link may hold the shell this long, then its peer is
+                                 failed; 0 = 200 ms */
+    size_t post_size_bytes;   /* of the queue of actor_shell_post(); 0 = 8 MiB */
+    bool allow_remote;        /* permit endpoints beyond ipc:// and loopback without keys */
+    const actor_keys_t *keys; /* encrypts tcp:// links, says who may connect; lent; NULL = those of
+                                 the process (actor_keys.h) */
+    bool heartbeats_to_core;  /* the core also gets each HEARTBEAT (supervisor) */
+    void *zmq_context;        /* lent, for inproc:// in one process; NULL = its own */
+    const atomic_int *stop;   /* watched by actor_shell_run(), set by a signal handler: 1 = as
+                                 actor_shell_drain() with 60 s, above = as actor_shell_stop();
+                                 NULL = none */
 } actor_shell_options_t;
 
 /* Opens the sockets (the binder's endpoint may hold ":*"; see actor_shell_endpoint).

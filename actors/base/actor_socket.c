@@ -7,10 +7,12 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include "actor_log.h"
+#include "actor_zap.h"
 #include "proto_require.h"
 
 enum {
@@ -72,6 +74,31 @@ ipc_is_in_use(const char *path)
     return in_use;
 }
 
+/* The folder of a socket: whoever can write to it could put his own in its place. */
+static proto_status_t
+check_folder(const actor_socket_options_t *options, const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    char folder[sizeof((struct sockaddr_un *)NULL)->sun_path];
+    size_t size = slash != NULL ? (size_t)(slash - path) : 0;
+    (void)snprintf(folder, sizeof folder, "%.*s", size > 0 ? (int)size : 1,
+                   slash != NULL ? path : ".");
+    struct stat info;
+    bool known = stat(folder, &info) == 0;
+    bool ours = known && (info.st_uid == geteuid() || info.st_uid == 0);
+    bool open = known && (info.st_mode & 022) != 0 && (info.st_mode & S_ISVTX) == 0;
+    if (!known || (ours && !open)) {
+        return STATUS_OK; /* one that is missing is the library's error, with its words */
+    }
+    actor_log(
+        ACTOR_LOG_ERROR, "link.folder", 0,
+        ACTOR_LOG_FIELDS(actor_log_str("endpoint", options->endpoint)),
+        "others can write to the folder '%s' of endpoint '%s': use one of this user with mode "
+        "0700",
+        folder, options->endpoint);
+    return STATUS_ERR_CONFIG;
+}
+
 static proto_status_t
 check_endpoint(const actor_socket_options_t *options)
 {
@@ -103,7 +130,7 @@ check_endpoint(const actor_socket_options_t *options)
             endpoint);
         return STATUS_ERR_IO;
     }
-    return STATUS_OK;
+    return options->bind && path[0] != '@' ? check_folder(options, path) : STATUS_OK;
 }
 
 static void
@@ -119,8 +146,7 @@ set_options(actor_socket_t *self, const actor_socket_options_t *options)
     /* A packed message holds a header, a body and a blob in one part. */
     size_t part = options->part_size_bytes_max;
     size_t body = part < PROTO_BODY_SIZE_MAX ? part : PROTO_BODY_SIZE_MAX;
-    int64_t part_max =
-        (int64_t)(part + body + PROTO_HEADER_SIZE_MAX + PROTO_FRAME_OVERHEAD_BYTES);
+    int64_t part_max = (int64_t)(part + body + PROTO_HEADER_SIZE_MAX + PROTO_FRAME_OVERHEAD_BYTES);
     int rc = zmq_setsockopt(self->handle, ZMQ_MAXMSGSIZE, &part_max, sizeof part_max);
     require(rc == 0);
     set_int(self->handle, ZMQ_SNDHWM, (int)options->queue_len_max);
@@ -145,6 +171,59 @@ set_options(actor_socket_t *self, const actor_socket_options_t *options)
         set_int(self->handle, ZMQ_RECONNECT_IVL, RECONNECT_MS);
         set_int(self->handle, ZMQ_RECONNECT_IVL_MAX, RECONNECT_MAX_MS);
     }
+}
+
+/* Who may connect to a Unix socket: this user, and root, who may do anything anyhow.  The socket's
+ * file mode alone would not tell who they are. */
+static void
+set_ipc_filter(void *handle)
+{
+    const uid_t users[] = {geteuid(), 0};
+    for (size_t index = 0; index < sizeof users / sizeof users[0]; index++) {
+        int rc = zmq_setsockopt(handle, ZMQ_IPC_FILTER_UID, &users[index], sizeof users[index]);
+        require(rc == 0);
+    }
+}
+
+static proto_status_t
+set_text(void *handle, int option, const char *text)
+{
+    return zmq_setsockopt(handle, option, text, strlen(text)) == 0 ? STATUS_OK : STATUS_ERR_CONFIG;
+}
+
+/* Encryption, and who we are; a binder asks actor_zap.h about each key that comes. */
+static proto_status_t
+set_keys(actor_socket_t *self, const actor_socket_options_t *options)
+{
+    if (options->bind && has_prefix(options->endpoint, ipc_prefix)) {
+        set_ipc_filter(self->handle);
+    }
+    const actor_keys_t *keys = options->keys;
+    if (keys == NULL || !has_prefix(options->endpoint, tcp_prefix)) {
+        return STATUS_OK;
+    }
+    self->has_keys = true;
+    proto_status_t status = set_text(self->handle, ZMQ_CURVE_SECRETKEY, keys->secret_text);
+    if (options->bind && status == STATUS_OK) {
+        set_int(self->handle, ZMQ_CURVE_SERVER, 1);
+        return set_text(self->handle, ZMQ_ZAP_DOMAIN, actor_zap_domain);
+    }
+    self->server = actor_keys_find_binder(keys, options->peer_role, options->endpoint);
+    if (self->server == ACTOR_KEY_NONE) {
+        actor_log(ACTOR_LOG_ERROR, "link.server_key", 0,
+                  ACTOR_LOG_FIELDS(actor_log_str("endpoint", options->endpoint),
+                                   actor_log_str("role", proto_role_name(options->peer_role))),
+                  "the file of peers must list exactly one key of a %s for '%s': name the endpoint "
+                  "as the fourth word of its line",
+                  proto_role_name(options->peer_role), options->endpoint);
+        return STATUS_ERR_CONFIG;
+    }
+    if (status == STATUS_OK) {
+        status = set_text(self->handle, ZMQ_CURVE_PUBLICKEY, keys->public_text);
+    }
+    return status == STATUS_OK
+               ? set_text(self->handle, ZMQ_CURVE_SERVERKEY, keys->peers[self->server].public_text)
+               : status;
 }
 
 static int
@@ -215,14 +294,20 @@ actor_socket_open(void *context, const actor_socket_options_t *options, actor_so
     if (status != STATUS_OK) {
         goto err;
     }
-    actor_socket_t self = {.router = options->bind, .fd = -1, .monitor_fd = -1};
+    actor_socket_t self = {.router = options->bind,
+                           .fd = -1,
+                           .monitor_fd = -1,
+                           .server = ACTOR_KEY_NONE};
     self.handle = zmq_socket(context, self.router ? ZMQ_ROUTER : ZMQ_DEALER);
     if (self.handle == NULL) {
         status = STATUS_ERR_IO;
         goto err;
     }
     set_options(&self, options);
-    status = open_monitor(context, &self);
+    status = set_keys(&self, options);
+    if (status == STATUS_OK) {
+        status = open_monitor(context, &self);
+    }
     if (status != STATUS_OK) {
         goto err_close;
     }
@@ -266,6 +351,7 @@ actor_frames_init(actor_frames_t *frames)
         (void)zmq_msg_init(&frames->parts[index]);
     }
     frames->is_packed = false;
+    frames->user = "";
     frames->count = 0;
     frames->count_sent = 0;
     frames->size_bytes = 0;
@@ -312,6 +398,7 @@ proto_status_t
 actor_socket_receive(actor_socket_t *self, size_t size_bytes_max, actor_frames_t *frames)
 {
     frames->is_packed = false;
+    frames->user = "";
     frames->count = 0;
     frames->count_sent = 0;
     frames->size_bytes = 0;
@@ -335,6 +422,9 @@ actor_socket_receive(actor_socket_t *self, size_t size_bytes_max, actor_frames_t
     (void)zmq_msg_close(&rest);
     if (status == STATUS_OK) {
         unpack(frames, self->router ? 1 : 0);
+        const char *user =
+            self->has_keys ? zmq_msg_gets(&frames->parts[frames->count - 1], "User-Id") : NULL;
+        frames->user = user != NULL ? user : "";
     }
     if (status == STATUS_OK &&
         (frames->count_sent > PROTO_PART_COUNT_MAX || frames->size_bytes > size_bytes_max)) {
@@ -400,7 +490,7 @@ actor_socket_send_packed(actor_socket_t *self, proto_bytes_t routing_id, const p
         } while (rc < 0 && errno == EINTR);
         if (rc < 0) {
             /* Behind a routing id it is taken, or dropped with the peer. */
-            status = self->router ? STATUS_OK
+            status = self->router      ? STATUS_OK
                      : errno == EAGAIN ? STATUS_AGAIN
                                        : STATUS_ERR_PEER_LOST;
         }

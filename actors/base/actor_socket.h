@@ -11,6 +11,7 @@
 #include <stdint.h>
 #include <zmq.h>
 
+#include "actor_keys.h"
 #include "proto_codec.h"
 #include "proto_frame.h"
 #include "proto_status.h"
@@ -26,6 +27,8 @@ typedef struct {
     const char *routing_id; /* of a DEALER */
     uint32_t queue_len_max; /* messages, each direction */
     size_t part_size_bytes_max;
+    const actor_keys_t *keys; /* encrypts what goes over tcp://; NULL = nothing */
+    proto_role_t peer_role;   /* with keys, of a DEALER: whose key it trusts */
 } actor_socket_options_t;
 
 typedef struct {
@@ -34,6 +37,8 @@ typedef struct {
     int fd;                                 /* readable: look at the socket (edge, not level) */
     int monitor_fd;                         /* -1 = none */
     bool router;                            /* else DEALER */
+    bool has_keys;                          /* encrypted: messages carry the key that sent them */
+    uint32_t server;                        /* of a DEALER with keys: the line of its binder's */
     char endpoint[ACTOR_ENDPOINT_SIZE_MAX]; /* really bound; as given if connected */
 } actor_socket_t;
 
@@ -42,6 +47,7 @@ typedef struct {
     zmq_msg_t parts[PROTO_PART_COUNT_MAX];
     proto_parts_t packed; /* of a message that came packed; views into its one part */
     bool is_packed;
+    const char *user;    /* the public key that its connection was let in with; "" = none */
     uint32_t count;      /* parts kept: at most PROTO_PART_COUNT_MAX */
     uint32_t count_sent; /* parts that came */
     size_t size_bytes;   /* of all that came */
@@ -64,8 +70,10 @@ proto_parts_t actor_frames_message(actor_frames_t *frames, uint32_t first);
 /* True for ipc://, inproc:// and tcp:// on 127.x, [::1] or localhost. */
 bool actor_endpoint_is_local(const char *endpoint);
 
-/* STATUS_ERR_CONFIG for an endpoint that cannot be one, STATUS_ERR_IO if it is in use or the
- * system refuses; logged with the value and the remedy. */
+/* With keys and tcp:// the link is encrypted and each end proves its key (CURVE).  An ipc:// socket
+ * that is bound lets in only processes of this user and of root, and lies in a folder that nobody
+ * else can write to.  STATUS_ERR_CONFIG for an endpoint that cannot be one, STATUS_ERR_IO if it is
+ * in use or the system refuses; logged with the value and the remedy. */
 MUST_CHECK proto_status_t actor_socket_open(void *context, const actor_socket_options_t *options,
                                             actor_socket_t *out);
 /* `linger_ms`: how long unsent messages may stay; the context's end waits for it. */

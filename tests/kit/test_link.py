@@ -18,12 +18,15 @@ class Wire:
 
     def __init__(self):
         self.sent, self.gone, self.full = [], set(), set()
+        self.part_counts = []  # frames of each message that was sent
 
-    def send(self, routing_id, header, body, blob, _patient):
+    def send(self, routing_id, parts, _patient):
         if routing_id in self.gone:
             raise link.PeerLost
         if routing_id in self.full:
             raise link.QueueFull
+        self.part_counts.append(len(parts))
+        header, body, blob = (*codec.unpack_frame(parts), b"")[:3]
         _, kind, epoch, sequence, request, cause = codec.decode_header(header)
         message = codec.decode(kind, body, blob)
         self.sent.append((routing_id, message, sequence, epoch, request, cause))
@@ -274,6 +277,44 @@ class Time(LinkCase):
         self.assertIn("queue was full", event[2])
         self.links.send(1, codec.Load())  # to nobody: counted
         self.assertEqual(self.links.counts["dropped"], 3)
+
+
+class Packed(LinkCase):
+    """All parts in one frame, for ends that say so in HELLO."""
+
+    def test_who_packs_is_sent_one_frame_and_who_does_not_several(self):
+        self.open(packs=True)
+        self.open(b"executor.9.1", role=ROLE.EXECUTOR, name="executor")
+        self.wire.part_counts.clear()
+        self.links.send(1, codec.Finished(request=1))
+        self.links.send(2, codec.Plan(step=1, release_slots=[1, 2, 3]))
+        self.assertEqual(self.wire.part_counts, [1, 3])
+        self.assertEqual([m.NAME for _, m in self.wire.take()], ["FINISHED", "PLAN"])
+
+    def test_init_says_what_hello_said(self):
+        for packs in (False, True):
+            self.hello(f"gateway.9.{packs + 1}".encode(), packs=packs)
+            ((_, init),) = self.wire.take()
+            self.assertEqual(init.packs, packs)
+
+    def test_a_frame_is_read_and_a_wrong_one_refused(self):
+        self.open(packs=True)
+        body, blob = codec.encode(codec.Finish(request=3, token_index=2))
+        frame = codec.pack_frame(codec.encode_header(codec.Finish.KIND, 9, 1, 3), body, blob)
+        (event,) = self.links.receive(self.now, [b"gateway.9.1", frame])
+        self.assertEqual((event[0], event[5].token_index), ("message", 2))
+        self.assertEqual(self.links.receive(self.now, [b"gateway.9.1", frame + b"x"]), [])
+        self.assertEqual(self.links.counts["refused"], 1)
+
+    def test_frames_come_back_as_they_were(self):
+        for sizes in ((9, 0, 0), (9, 40, 0), (9, 39, 64), (128, 500, 1)):
+            parts = [bytes([at + 1]) * size for at, size in enumerate(sizes)]
+            frame = codec.pack_frame(*parts)
+            self.assertEqual(codec.unpack_frame([frame]), codec.parts(*parts))
+            if sizes[2]:
+                self.assertEqual((len(frame) - sizes[2]) % codec.ALIGN, 0)
+            for wrong in (frame[:-1], frame + b"x", b"\x96" + frame[1:], frame[:1] + b"\2" + frame[2:]):
+                self.assertEqual(codec.unpack_frame([wrong]), [wrong])
 
 
 if __name__ == "__main__":

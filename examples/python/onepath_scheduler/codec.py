@@ -11,6 +11,7 @@ any list of numbers.
 import json
 import math
 import os
+import struct
 import sys
 from array import array
 
@@ -143,6 +144,35 @@ def decode_header(raw):
 
 
 # ---- body and blob --------------------------------------------------------------------------------
+
+# ---- one frame for all parts (docs/protocol.md, Packed messages) -------------------------------------
+
+_FRAME = struct.Struct("<BBHIII")
+_FRAME_MARK, _FRAME_VERSION = 0xc1, 1
+
+
+def parts(header, body, blob):
+    return [header, body, blob] if blob else [header, body]
+
+
+def pack_frame(header, body, blob):
+    packed = _FRAME.pack(_FRAME_MARK, _FRAME_VERSION, 0, len(header), len(body), len(blob)) + header + body
+    return packed + bytes(-len(packed) % ALIGN) + blob if blob else packed
+
+
+def unpack_frame(frames):
+    """The parts of a packed message; any other frames as they are."""
+    if len(frames) != 1 or len(frames[0]) < _FRAME.size or frames[0][0] != _FRAME_MARK:
+        return frames
+    raw = frames[0]
+    _, version, zero, header_size, body_size, blob_size = _FRAME.unpack_from(raw)
+    body_at = _FRAME.size + header_size
+    end = body_at + body_size
+    blob_at = end + (-end % ALIGN if blob_size else 0)
+    if version != _FRAME_VERSION or zero != 0 or len(raw) != blob_at + blob_size or any(raw[end:blob_at]):
+        return frames  # no header: refused as such
+    return parts(raw[_FRAME.size:body_at], raw[body_at:end], raw[blob_at:])
+
 
 def _refuse_ext(_code, _data):
     raise ProtocolError("ext types are refused")

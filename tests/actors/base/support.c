@@ -80,6 +80,14 @@ core_step(void *core, const actor_input_t *input, actor_outbox_t *outbox)
         actor_outbox_push(outbox, (actor_peer_t){to},
                           local ? PROTO_KIND_FINISH : PROTO_KIND_FINISHED, input->header->request,
                           local ? input->body : &answer);
+    } else if (input->header->kind == PROTO_KIND_ACTOR_STATE) {
+        uint32_t to = local ? self->peer : input->from.index;
+        proto_body_t answer = {.linked = {.epoch = input->body->actor_state.done_bytes}};
+        if (to != ACTOR_PEER_NONE) {
+            actor_outbox_push(outbox, (actor_peer_t){to},
+                              local ? PROTO_KIND_ACTOR_STATE : PROTO_KIND_LINKED,
+                              input->header->request, local ? input->body : &answer);
+        }
     } else if (input->header->kind == PROTO_KIND_PLAN && local) {
         actor_outbox_push(outbox, (actor_peer_t){self->peer}, PROTO_KIND_PLAN, 0, input->body);
     } else if (input->header->kind == PROTO_KIND_PLAN) {

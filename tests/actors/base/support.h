@@ -23,7 +23,9 @@ typedef struct {
     char detail[128];
 } test_event_t;
 
-/* Notes every input.  FINISH from a peer is answered with FINISHED, PLAN with STEP_RESULT. */
+/* Notes every input.  FINISH from a peer is answered with FINISHED, ACTOR_STATE (which every role
+ * may send) with LINKED, PLAN with STEP_RESULT; from the own side they are passed on to the peer.
+ */
 typedef struct {
     actor_core_ops_t ops;
     test_event_t events[EVENT_COUNT_MAX];

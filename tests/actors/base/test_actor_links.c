@@ -6,6 +6,7 @@
 #include <unistd.h>
 #include <zmq.h>
 
+#include "proto_frame.h"
 #include "support.h"
 
 static test_core_t core;
@@ -77,7 +78,7 @@ START_TEST(other_version_is_refused_with_both_values)
     test_raw_t raw;
     test_reply_t reply;
     test_raw_open(&raw, endpoint, "executor-0", 1, "1");
-    test_raw_hello(&raw, PROTO_ROLE_EXECUTOR, PROTO_SCHEMA_VERSION + 6, "");
+    test_raw_hello(&raw, PROTO_ROLE_GATEWAY, PROTO_SCHEMA_VERSION + 6, "");
     ck_assert(test_raw_wait(&raw, PROTO_KIND_REFUSE, 2000, &reply));
     char expected[32];
     char got[32];
@@ -100,13 +101,13 @@ START_TEST(other_fingerprint_is_refused_with_both_values)
     test_raw_t raw;
     test_reply_t reply;
     test_raw_open(&raw, endpoint, "executor-0", 1, "1");
-    test_raw_hello(&raw, PROTO_ROLE_EXECUTOR, PROTO_SCHEMA_VERSION, "model=bb;dtype=bf16");
+    test_raw_hello(&raw, PROTO_ROLE_GATEWAY, PROTO_SCHEMA_VERSION, "model=bb;dtype=bf16");
     ck_assert(test_raw_wait(&raw, PROTO_KIND_REFUSE, 2000, &reply));
     ck_assert_int_eq(reply.body.refuse.status, STATUS_ERR_FINGERPRINT);
     ck_assert(text_is(reply.body.refuse.expected, "model=aa;dtype=bf16"));
     ck_assert(text_is(reply.body.refuse.got, "model=bb;dtype=bf16"));
     ck_assert_uint_eq(core.event_count, 0);
-    test_raw_hello(&raw, PROTO_ROLE_EXECUTOR, PROTO_SCHEMA_VERSION, "model=aa;dtype=bf16");
+    test_raw_hello(&raw, PROTO_ROLE_GATEWAY, PROTO_SCHEMA_VERSION, "model=aa;dtype=bf16");
     ck_assert(test_raw_wait(&raw, PROTO_KIND_INIT, 2000, &reply));
     test_raw_close(&raw);
     end();
@@ -171,12 +172,12 @@ START_TEST(names_must_match_the_routing_id)
     test_reply_t reply;
     test_raw_open(&raw, endpoint, "executor-0", 1, "1");
     (void)snprintf(raw.name, sizeof raw.name, "gateway");
-    test_raw_hello(&raw, PROTO_ROLE_EXECUTOR, PROTO_SCHEMA_VERSION, "");
+    test_raw_hello(&raw, PROTO_ROLE_GATEWAY, PROTO_SCHEMA_VERSION, "");
     ck_assert(test_raw_wait(&raw, PROTO_KIND_REFUSE, 2000, &reply));
     ck_assert_int_eq(reply.body.refuse.status, STATUS_ERR_INVALID);
     (void)snprintf(raw.name, sizeof raw.name, "executor-0");
     raw.epoch = 2;
-    test_raw_hello(&raw, PROTO_ROLE_EXECUTOR, PROTO_SCHEMA_VERSION, "");
+    test_raw_hello(&raw, PROTO_ROLE_GATEWAY, PROTO_SCHEMA_VERSION, "");
     ck_assert(test_raw_wait(&raw, PROTO_KIND_REFUSE, 2000, &reply));
     ck_assert_int_eq(reply.body.refuse.status, STATUS_ERR_INVALID);
     ck_assert_uint_eq(core.event_count, 0);
@@ -193,7 +194,7 @@ START_TEST(garbage_is_refused_and_others_go_on)
     test_raw_t raw;
     test_reply_t reply;
     test_raw_open(&raw, endpoint, "executor-0", 1, "1");
-    test_raw_handshake(&raw, PROTO_ROLE_EXECUTOR);
+    test_raw_handshake(&raw, PROTO_ROLE_GATEWAY);
     TEST_PUMP_UNTIL(test_core_count(&core, PROTO_KIND_PEER_UP) == 2, 2000);
 
     static const uint8_t garbage[] = "GET / HTTP/1.1\r\n\r\n";
@@ -231,7 +232,7 @@ START_TEST(bad_bodies_are_refused_by_number)
     test_raw_t raw;
     test_reply_t reply;
     test_raw_open(&raw, endpoint, "executor-0", 1, "1");
-    test_raw_handshake(&raw, PROTO_ROLE_EXECUTOR);
+    test_raw_handshake(&raw, PROTO_ROLE_GATEWAY);
     static const uint8_t bomb[] = {0xdd, 0x04, 0x00, 0x00, 0x00};
     static const uint8_t short_body[] = {0x92, 0x01}; /* two elements, one there */
     static const uint8_t wrong_type[] = {0x91, 0xa1, 'x'};
@@ -269,7 +270,7 @@ START_TEST(unknown_and_local_kinds_are_refused)
     test_raw_t raw;
     test_reply_t reply;
     test_raw_open(&raw, endpoint, "executor-0", 1, "1");
-    test_raw_handshake(&raw, PROTO_ROLE_EXECUTOR);
+    test_raw_handshake(&raw, PROTO_ROLE_GATEWAY);
     static const uint32_t kinds[] = {4711, 0, PROTO_KIND_PEER_UP, PROTO_KIND_TIMER,
                                      PROTO_KIND_HTTP_REQUEST};
     uint32_t before = core.event_count;
@@ -298,7 +299,7 @@ START_TEST(stop_from_a_peer_is_refused)
     start("", 0);
     test_raw_t raw;
     test_raw_open(&raw, endpoint, "executor-0", 1, "1");
-    test_raw_handshake(&raw, PROTO_ROLE_EXECUTOR);
+    test_raw_handshake(&raw, PROTO_ROLE_GATEWAY);
     proto_body_t body = {.stop = {.grace_ns = 0}};
     test_raw_send(&raw, PROTO_KIND_STOP, 1, 0, &body);
     TEST_PUMP_UNTIL(refused() == 1, 2000);
@@ -318,7 +319,7 @@ START_TEST(too_many_and_too_large_parts_are_refused)
     test_raw_t raw;
     test_reply_t reply;
     test_raw_open(&raw, endpoint, "executor-0", 1, "1");
-    test_raw_handshake(&raw, PROTO_ROLE_EXECUTOR);
+    test_raw_handshake(&raw, PROTO_ROLE_GATEWAY);
     proto_header_t header = {.version = PROTO_SCHEMA_VERSION,
                              .kind = PROTO_KIND_FINISH,
                              .epoch = 1,
@@ -357,7 +358,7 @@ START_TEST(gaps_end_the_link_and_duplicates_are_dropped)
     test_raw_t raw;
     test_reply_t reply;
     test_raw_open(&raw, endpoint, "executor-0", 1, "1");
-    test_raw_handshake(&raw, PROTO_ROLE_EXECUTOR);
+    test_raw_handshake(&raw, PROTO_ROLE_GATEWAY);
     proto_body_t body = {.finish = {.token_index = 3}};
     test_raw_send(&raw, PROTO_KIND_FINISH, 1, 1, &body);
     test_raw_send(&raw, PROTO_KIND_FINISH, 1, 1, &body);
@@ -386,7 +387,7 @@ START_TEST(nak_of_an_unread_message_ends_the_link)
     start("", 0);
     test_raw_t raw;
     test_raw_open(&raw, endpoint, "executor-0", 1, "1");
-    test_raw_handshake(&raw, PROTO_ROLE_EXECUTOR);
+    test_raw_handshake(&raw, PROTO_ROLE_GATEWAY);
     proto_body_t finish = {.finish = {.token_index = 3}};
     proto_body_t body = {.nak = {.sequence = 1,
                                  .kind = PROTO_KIND_PLAN,
@@ -417,10 +418,10 @@ START_TEST(newer_epoch_replaces_the_older)
     test_raw_t new;
     test_reply_t reply;
     test_raw_open(&old, endpoint, "executor-0", 7, "1");
-    test_raw_handshake(&old, PROTO_ROLE_EXECUTOR);
+    test_raw_handshake(&old, PROTO_ROLE_GATEWAY);
     TEST_PUMP_UNTIL(test_core_count(&core, PROTO_KIND_PEER_UP) == 1, 2000);
     test_raw_open(&new, endpoint, "executor-0", 8, "1");
-    test_raw_handshake(&new, PROTO_ROLE_EXECUTOR);
+    test_raw_handshake(&new, PROTO_ROLE_GATEWAY);
     TEST_PUMP_UNTIL(test_core_count(&core, PROTO_KIND_PEER_UP) == 2, 2000);
     ck_assert_uint_eq(test_core_count(&core, PROTO_KIND_PEER_DOWN), 1);
     ck_assert_uint_eq(test_core_last(&core, PROTO_KIND_PEER_DOWN)->epoch, 7);
@@ -431,7 +432,7 @@ START_TEST(newer_epoch_replaces_the_older)
     test_raw_send(&old, PROTO_KIND_FINISH, 1, 1, &body);
     ck_assert(test_raw_wait(&old, PROTO_KIND_NAK, 2000, &reply));
     ck_assert_int_eq(reply.body.nak.status, STATUS_ERR_STALE);
-    test_raw_hello(&old, PROTO_ROLE_EXECUTOR, PROTO_SCHEMA_VERSION, "");
+    test_raw_hello(&old, PROTO_ROLE_GATEWAY, PROTO_SCHEMA_VERSION, "");
     ck_assert(test_raw_wait(&old, PROTO_KIND_REFUSE, 2000, &reply));
     ck_assert_int_eq(reply.body.refuse.status, STATUS_ERR_STALE);
     ck_assert_uint_eq(test_core_count(&core, PROTO_KIND_FINISH), 0);
@@ -450,7 +451,7 @@ START_TEST(old_epoch_in_a_header_is_refused)
     test_raw_t raw;
     test_reply_t reply;
     test_raw_open(&raw, endpoint, "executor-0", 8, "1");
-    test_raw_handshake(&raw, PROTO_ROLE_EXECUTOR);
+    test_raw_handshake(&raw, PROTO_ROLE_GATEWAY);
     proto_body_t body = {.finish = {.token_index = 3}};
     raw.epoch = 7;
     test_raw_send(&raw, PROTO_KIND_FINISH, 1, 1, &body);
@@ -476,10 +477,10 @@ START_TEST(impostor_reads_nothing)
     test_raw_t impostor;
     test_reply_t reply;
     test_raw_open(&peer, endpoint, "executor-0", 7, "1");
-    test_raw_handshake(&peer, PROTO_ROLE_EXECUTOR);
+    test_raw_handshake(&peer, PROTO_ROLE_GATEWAY);
     TEST_PUMP_UNTIL(core.peer != ACTOR_PEER_NONE, 2000);
     test_raw_open(&impostor, endpoint, "executor-0", 7, "1");
-    test_raw_hello(&impostor, PROTO_ROLE_EXECUTOR, PROTO_SCHEMA_VERSION, "");
+    test_raw_hello(&impostor, PROTO_ROLE_GATEWAY, PROTO_SCHEMA_VERSION, "");
     for (uint64_t index = 1; index <= 20; index++) {
         proto_body_t body = {.finish = {.token_index = 1}};
         actor_shell_inject(shell, PROTO_KIND_FINISH, index, &body);
@@ -492,6 +493,136 @@ START_TEST(impostor_reads_nothing)
     ck_assert_uint_eq(test_core_count(&core, PROTO_KIND_PEER_DOWN), 0);
     test_raw_close(&impostor);
     test_raw_close(&peer);
+    end();
+}
+END_TEST
+
+/* One message of a raw peer, and of how many parts it was. */
+static bool
+receive_parts(test_raw_t *raw, uint8_t out[8192], size_t *size, uint32_t *part_count)
+{
+    int got = zmq_recv(raw->socket, out, 8192, ZMQ_DONTWAIT);
+    if (got < 0) {
+        return false;
+    }
+    *size = (size_t)got;
+    *part_count = 1;
+    int more = 0;
+    size_t more_size = sizeof more;
+    while (zmq_getsockopt(raw->socket, ZMQ_RCVMORE, &more, &more_size) == 0 && more != 0) {
+        uint8_t rest[8192];
+        ck_assert_int_ge(zmq_recv(raw->socket, rest, sizeof rest, 0), 0);
+        ++*part_count;
+    }
+    return true;
+}
+
+/* What a role may not say is refused, counted and answered, whoever says it; what it may say comes
+ * through, in order. */
+START_TEST(a_message_of_a_wrong_role_is_refused)
+{
+    start("", 0);
+    start_friend();
+    test_raw_t raw;
+    test_reply_t reply;
+    test_raw_open(&raw, endpoint, "executor-0", 7, "1");
+    test_raw_handshake(&raw, PROTO_ROLE_EXECUTOR);
+    TEST_PUMP_UNTIL(test_core_count(&core, PROTO_KIND_PEER_UP) == 2, 2000);
+    uint64_t before = refused();
+    proto_body_t finish = {.finish = {.token_index = 1}};
+    test_raw_send(&raw, PROTO_KIND_FINISH, 1, 77, &finish);
+    ck_assert(test_raw_wait(&raw, PROTO_KIND_NAK, 2000, &reply));
+    ck_assert_int_eq(reply.body.nak.status, STATUS_ERR_REFUSED);
+    ck_assert_uint_eq(reply.body.nak.sequence, 1);
+    ck_assert_uint_eq(reply.header.request, 0);
+    ck_assert_uint_eq(refused(), before + 1);
+    ck_assert_uint_eq(test_core_count(&core, PROTO_KIND_FINISH), 0);
+    proto_body_t result = {.step_result = {.step = 1}};
+    test_raw_send(&raw, PROTO_KIND_STEP_RESULT, 2, 0, &result);
+    TEST_PUMP_UNTIL(test_core_count(&core, PROTO_KIND_STEP_RESULT) == 1, 2000);
+    check_friend();
+    test_raw_close(&raw);
+    end();
+}
+END_TEST
+
+/* libzmq aborts a process that reads a message of several parts while its connection ends: once
+ * both ends have said that they can, a message is one part. */
+START_TEST(messages_are_one_part_between_those_who_can)
+{
+    start("", 0);
+    test_raw_t raw;
+    test_reply_t reply;
+    test_raw_open(&raw, endpoint, "executor-0", 7, "1");
+    proto_body_t hello = {.hello = {.version_min = PROTO_SCHEMA_VERSION,
+                                    .version_max = PROTO_SCHEMA_VERSION,
+                                    .role = PROTO_ROLE_GATEWAY,
+                                    .name = proto_text("executor-0"),
+                                    .epoch = 7,
+                                    .packs = true}};
+    test_raw_send(&raw, PROTO_KIND_HELLO, 0, 0, &hello);
+    ck_assert(test_raw_wait(&raw, PROTO_KIND_INIT, 3000, &reply));
+    ck_assert(reply.body.init.packs);
+    proto_body_t ready = {.ready = {.epoch = 7}};
+    test_raw_send(&raw, PROTO_KIND_READY, 0, 0, &ready);
+    TEST_PUMP_UNTIL(core.peer != ACTOR_PEER_NONE, 2000);
+    proto_body_t body = {.finish = {.token_index = 1}};
+    actor_shell_inject(shell, PROTO_KIND_FINISH, 3, &body);
+    static uint8_t bytes[8192];
+    uint64_t until_ns = test_now_ns() + UINT64_C(3000000000);
+    proto_header_t header = {.kind = PROTO_KIND_NONE};
+    while (header.kind != PROTO_KIND_FINISH) {
+        ck_assert(test_now_ns() < until_ns);
+        size_t size = 0;
+        uint32_t part_count = 0;
+        test_pump();
+        if (receive_parts(&raw, bytes, &size, &part_count)) {
+            proto_parts_t parts;
+            ck_assert_uint_eq(part_count, 1);
+            ck_assert_int_eq(proto_frame_unpack((proto_bytes_t){bytes, size}, &parts), STATUS_OK);
+            ck_assert_int_eq(proto_header_decode(parts.header, &header), STATUS_OK);
+        }
+    }
+    ck_assert_uint_eq(header.request, 3);
+    test_raw_close(&raw);
+    end();
+}
+END_TEST
+
+/* An end of the last version hears nothing that it cannot read; a frame is taken from anybody, and
+ * one with a wrong table is a header that does not decode. */
+START_TEST(older_ends_get_several_parts)
+{
+    start("", 0);
+    start_friend();
+    test_raw_t raw;
+    test_raw_open(&raw, endpoint, "executor-0", 7, "1");
+    test_raw_handshake(&raw, PROTO_ROLE_GATEWAY); /* its HELLO says nothing of packing */
+    test_reply_t reply;
+    proto_header_t header = {.version = PROTO_SCHEMA_VERSION,
+                             .kind = PROTO_KIND_FINISH,
+                             .epoch = 7,
+                             .sequence = 1,
+                             .request = 5};
+    uint8_t header_bytes[PROTO_HEADER_SIZE_MAX];
+    static const uint8_t body[] = {0x91, 0x01};
+    proto_parts_t parts = {{header_bytes, proto_header_encode(&header, header_bytes)},
+                           {body, sizeof body},
+                           {NULL, 0}};
+    uint8_t frame[512];
+    proto_bytes_t part = {frame, proto_frame_size(&parts)};
+    proto_frame_pack(&parts, frame);
+    test_raw_parts(&raw, &part, 1);
+    ck_assert(test_raw_wait(&raw, PROTO_KIND_FINISHED, 3000, &reply)); /* reads two parts */
+    ck_assert_uint_eq(reply.header.request, 5);
+    uint64_t before = refused();
+    frame[8]++;
+    test_raw_parts(&raw, &part, 1);
+    ck_assert(test_raw_wait(&raw, PROTO_KIND_NAK, 3000, &reply));
+    ck_assert_int_eq(reply.body.nak.status, STATUS_ERR_MALFORMED);
+    ck_assert_uint_eq(refused(), before + 1);
+    check_friend();
+    test_raw_close(&raw);
     end();
 }
 END_TEST
@@ -528,7 +659,7 @@ START_TEST(full_queue_fails_its_peer_only)
     start_friend();
     test_raw_t raw;
     test_raw_open(&raw, endpoint, "executor-0", 1, "1");
-    test_raw_handshake(&raw, PROTO_ROLE_EXECUTOR);
+    test_raw_handshake(&raw, PROTO_ROLE_GATEWAY);
     TEST_PUMP_UNTIL(test_core_count(&core, PROTO_KIND_PEER_UP) == 2, 2000);
     uint32_t peer = core.peer;
     static uint32_t blocks[16384];
@@ -640,9 +771,9 @@ START_TEST(supervisor_is_obeyed)
     test_raw_t raw;
     test_reply_t reply;
     test_raw_open(&raw, endpoint, "executor-0", 7, "1");
-    test_raw_handshake(&raw, PROTO_ROLE_EXECUTOR);
+    test_raw_handshake(&raw, PROTO_ROLE_GATEWAY);
     TEST_PUMP_UNTIL(test_core_count(&core, PROTO_KIND_PEER_UP) == 1, 2000);
-    proto_body_t down = {.down = {.role = PROTO_ROLE_EXECUTOR,
+    proto_body_t down = {.down = {.role = PROTO_ROLE_GATEWAY,
                                   .name = proto_text("executor-0"),
                                   .epoch = 7,
                                   .detail = proto_text("signal 9")}};
@@ -650,7 +781,7 @@ START_TEST(supervisor_is_obeyed)
     boss_send(&boss, PROTO_KIND_DOWN, 1, &down);
     TEST_PUMP_UNTIL(test_core_count(&core, PROTO_KIND_PEER_DOWN) == 1, 1000);
     ck_assert_uint_lt(test_now_ns() - begin_ns, 50000000);
-    test_raw_hello(&raw, PROTO_ROLE_EXECUTOR, PROTO_SCHEMA_VERSION, "");
+    test_raw_hello(&raw, PROTO_ROLE_GATEWAY, PROTO_SCHEMA_VERSION, "");
     ck_assert(test_raw_wait(&raw, PROTO_KIND_REFUSE, 2000, &reply));
     ck_assert_int_eq(reply.body.refuse.status, STATUS_ERR_STALE);
     test_raw_close(&raw);
@@ -713,6 +844,9 @@ main(void)
     tcase_add_test(test, newer_epoch_replaces_the_older);
     tcase_add_test(test, old_epoch_in_a_header_is_refused);
     tcase_add_test(test, impostor_reads_nothing);
+    tcase_add_test(test, a_message_of_a_wrong_role_is_refused);
+    tcase_add_test(test, messages_are_one_part_between_those_who_can);
+    tcase_add_test(test, older_ends_get_several_parts);
     tcase_add_test(test, strangers_are_answered_with_measure);
     tcase_add_test(test, full_queue_fails_its_peer_only);
     tcase_add_test(test, supervisor_is_obeyed);

@@ -123,9 +123,9 @@ START_TEST(held_connector_is_down_and_comes_back)
     /* What it still says is refused; it has to shake hands again. */
     TEST_PUMP_UNTIL(test_core_count(&core, PROTO_KIND_PEER_UP) == 2, 3000);
     ck_assert_uint_eq(test_core_last(&core, PROTO_KIND_PEER_UP)->epoch, 5);
-    proto_body_t body = {.finish = {.token_index = 1}};
-    actor_shell_inject(shell, PROTO_KIND_FINISH, 9, &body);
-    TEST_PUMP_UNTIL(test_core_count(&core, PROTO_KIND_FINISHED) == 1, 2000);
+    proto_body_t body = {.actor_state = {.done_bytes = 1}};
+    actor_shell_inject(shell, PROTO_KIND_ACTOR_STATE, 9, &body);
+    TEST_PUMP_UNTIL(test_core_count(&core, PROTO_KIND_LINKED) == 1, 2000);
     end(pid);
 }
 END_TEST
@@ -140,9 +140,9 @@ START_TEST(held_binder_is_down_and_comes_back)
     ck_assert_uint_lt(took_ns, UINT64_C(1500000000));
     ck_assert_int_eq(kill(pid, SIGCONT), 0);
     TEST_PUMP_UNTIL(test_core_count(&core, PROTO_KIND_PEER_UP) == 2, 3000);
-    proto_body_t body = {.finish = {.token_index = 1}};
-    actor_shell_inject(shell, PROTO_KIND_FINISH, 9, &body);
-    TEST_PUMP_UNTIL(test_core_count(&core, PROTO_KIND_FINISHED) == 1, 2000);
+    proto_body_t body = {.actor_state = {.done_bytes = 1}};
+    actor_shell_inject(shell, PROTO_KIND_ACTOR_STATE, 9, &body);
+    TEST_PUMP_UNTIL(test_core_count(&core, PROTO_KIND_LINKED) == 1, 2000);
     end(pid);
 }
 END_TEST
@@ -215,9 +215,9 @@ live_through(bool bind)
         TEST_PUMP_UNTIL(test_core_count(&core, PROTO_KIND_PEER_UP) == life + 1, 3000);
         ck_assert_uint_eq(test_core_last(&core, PROTO_KIND_PEER_UP)->epoch, 5 + life);
         ck_assert_uint_eq(test_core_count(&core, PROTO_KIND_PEER_DOWN), life);
-        proto_body_t body = {.finish = {.token_index = life}};
-        actor_shell_inject(shell, PROTO_KIND_FINISH, life, &body);
-        TEST_PUMP_UNTIL(test_core_count(&core, PROTO_KIND_FINISHED) == life, 2000);
+        proto_body_t body = {.actor_state = {.done_bytes = life}};
+        actor_shell_inject(shell, PROTO_KIND_ACTOR_STATE, life, &body);
+        TEST_PUMP_UNTIL(test_core_count(&core, PROTO_KIND_LINKED) == life, 2000);
     }
     end(lives[LIVES - 1]);
 }
@@ -239,16 +239,16 @@ END_TEST
 /* A message that is lost on its way is missed within a heartbeat, and the link begins anew. */
 START_TEST(lost_message_is_noticed)
 {
-    pid_t pid = start_peer(false, 5, "shell.before_send.FINISHED:drop:2");
+    pid_t pid = start_peer(false, 5, "shell.before_send.LINKED:drop:2");
     start_shell(true);
     for (uint32_t index = 1; index <= 2; index++) {
-        proto_body_t body = {.finish = {.token_index = index}};
-        actor_shell_inject(shell, PROTO_KIND_FINISH, index, &body);
+        proto_body_t body = {.actor_state = {.done_bytes = index}};
+        actor_shell_inject(shell, PROTO_KIND_ACTOR_STATE, index, &body);
     }
     TEST_PUMP_UNTIL(test_core_count(&core, PROTO_KIND_PEER_DOWN) == 1, 2000);
     ck_assert_ptr_nonnull(strstr(test_core_last(&core, PROTO_KIND_PEER_DOWN)->detail, "lost"));
     TEST_PUMP_UNTIL(test_core_count(&core, PROTO_KIND_PEER_UP) == 2, 3000);
-    ck_assert_uint_eq(test_core_count(&core, PROTO_KIND_FINISHED), 1);
+    ck_assert_uint_eq(test_core_count(&core, PROTO_KIND_LINKED), 1);
     end(pid);
 }
 END_TEST
@@ -256,15 +256,15 @@ END_TEST
 /* A fault point kills a process exactly before it would have answered. */
 START_TEST(fault_point_kills_before_the_answer)
 {
-    pid_t pid = start_peer(false, 5, "shell.before_send.FINISHED:kill:3");
+    pid_t pid = start_peer(false, 5, "shell.before_send.LINKED:kill:3");
     start_shell(true);
     for (uint32_t index = 1; index <= 3; index++) {
-        proto_body_t body = {.finish = {.token_index = index}};
-        actor_shell_inject(shell, PROTO_KIND_FINISH, index, &body);
-        TEST_PUMP_UNTIL(index == 3 || test_core_count(&core, PROTO_KIND_FINISHED) == index, 2000);
+        proto_body_t body = {.actor_state = {.done_bytes = index}};
+        actor_shell_inject(shell, PROTO_KIND_ACTOR_STATE, index, &body);
+        TEST_PUMP_UNTIL(index == 3 || test_core_count(&core, PROTO_KIND_LINKED) == index, 2000);
     }
     (void)wait_for_down(1, 2000);
-    ck_assert_uint_eq(test_core_count(&core, PROTO_KIND_FINISHED), 2);
+    ck_assert_uint_eq(test_core_count(&core, PROTO_KIND_LINKED), 2);
     int status = 0;
     ck_assert_int_eq(waitpid(pid, &status, 0), pid);
     ck_assert(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);

@@ -283,7 +283,7 @@ start(size_t ring_size, uint32_t padding_size_bytes)
 static void
 connect_peer(uint64_t epoch)
 {
-    test_core_init(&other, PROTO_ROLE_EXECUTOR, "executor");
+    test_core_init(&other, PROTO_ROLE_GATEWAY, "gateway");
     actor_link_options_t dial = {.endpoint = actor_shell_endpoint(shell, 0)};
     peer = test_shell(&other, "executor-0", epoch, &dial);
     TEST_PUMP_UNTIL(other.peer != ACTOR_PEER_NONE && mixer.peer != ACTOR_PEER_NONE, 2000);

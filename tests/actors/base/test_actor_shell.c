@@ -47,13 +47,14 @@ START_TEST(two_cores_talk)
     ck_assert_uint_eq(test_core_last(&left, PROTO_KIND_PEER_UP)->epoch, 9);
     ck_assert_uint_eq(test_core_last(&right, PROTO_KIND_PEER_UP)->epoch, 7);
     for (uint32_t round = 1; round <= 1000; round++) {
-        proto_body_t body = {.finish = {.token_index = round}};
-        actor_shell_inject(round % 2 == 0 ? binder : connector, PROTO_KIND_FINISH, round, &body);
+        proto_body_t body = {.actor_state = {.done_bytes = round}};
+        actor_shell_inject(round % 2 == 0 ? binder : connector, PROTO_KIND_ACTOR_STATE, round,
+                           &body);
     }
-    TEST_PUMP_UNTIL(test_core_count(&left, PROTO_KIND_FINISHED) == 500 &&
-                        test_core_count(&right, PROTO_KIND_FINISHED) == 500,
+    TEST_PUMP_UNTIL(test_core_count(&left, PROTO_KIND_LINKED) == 500 &&
+                        test_core_count(&right, PROTO_KIND_LINKED) == 500,
                     5000);
-    ck_assert_uint_eq(test_core_last(&left, PROTO_KIND_FINISHED)->request, 1000);
+    ck_assert_uint_eq(test_core_last(&left, PROTO_KIND_LINKED)->request, 1000);
     proto_stats_t stats;
     actor_shell_stats(binder, &stats);
     ck_assert_uint_ge(stats.messages_out, 1000);
@@ -262,10 +263,10 @@ START_TEST(ring_holds_inputs_and_outputs_in_order)
     actor_shell_t *connector = NULL;
     connect_pair(&binder, &connector, fd);
     for (uint32_t round = 1; round <= 10; round++) {
-        proto_body_t body = {.finish = {.token_index = round}};
-        actor_shell_inject(binder, PROTO_KIND_FINISH, round, &body);
+        proto_body_t body = {.actor_state = {.done_bytes = round}};
+        actor_shell_inject(binder, PROTO_KIND_ACTOR_STATE, round, &body);
     }
-    TEST_PUMP_UNTIL(test_core_count(&left, PROTO_KIND_FINISHED) == 10, 3000);
+    TEST_PUMP_UNTIL(test_core_count(&left, PROTO_KIND_LINKED) == 10, 3000);
     proto_ring_reader_t *reader = NULL;
     ck_assert_int_eq(proto_ring_reader_open(fd, &reader), STATUS_OK);
     proto_log_record_t record;
@@ -359,9 +360,9 @@ START_TEST(endpoint_in_use_is_refused)
                                      .ring_fd = -1};
     actor_shell_t *shell = NULL;
     ck_assert_int_eq(actor_shell_new(&options, &shell), STATUS_ERR_IO);
-    proto_body_t body = {.finish = {.token_index = 1}};
-    actor_shell_inject(connector, PROTO_KIND_FINISH, 5, &body);
-    TEST_PUMP_UNTIL(test_core_count(&right, PROTO_KIND_FINISHED) == 1, 2000);
+    proto_body_t body = {.actor_state = {.done_bytes = 1}};
+    actor_shell_inject(connector, PROTO_KIND_ACTOR_STATE, 5, &body);
+    TEST_PUMP_UNTIL(test_core_count(&right, PROTO_KIND_LINKED) == 1, 2000);
     end_pair(&binder, &connector);
 }
 END_TEST
