@@ -46,8 +46,8 @@ class QueueFull(Exception):
 class Remote:
     """The other end of a link."""
 
-    __slots__ = ("number", "routing_id", "role", "name", "epoch", "attempt", "packs", "is_up", "sequence_in",
-                 "sequence_out", "unread", "heard_ns", "heartbeat_next_ns", "failed")
+    __slots__ = ("number", "routing_id", "role", "name", "epoch", "attempt", "packs", "is_up",
+                 "sequence_in", "sequence_out", "unread", "heard_ns", "heartbeat_next_ns", "failed")
 
     def __init__(self, number, routing_id, hello, attempt, now_ns):
         self.number, self.routing_id, self.attempt = number, routing_id, attempt

@@ -13,9 +13,9 @@ from onepath_scheduler.codec import ROLE  # noqa: E402
 class WrongRole(link.Links):
     """INIT names another role."""
 
-    def _send_init(self, routing_id, version):
+    def _send_init(self, routing_id, version, packs):
         self._send_raw(routing_id, codec.Init(version=version, role=ROLE.EXECUTOR, name=self.name,
-                                              epoch=self.epoch, heartbeat_ns=self.heartbeat_ns))
+                                              epoch=self.epoch, heartbeat_ns=self.heartbeat_ns, packs=packs))
 
 
 class AnyVersion(link.Links):
