@@ -2,7 +2,8 @@
  * the JSON view, the round-trip tests, the fuzz corpus and docs/protocol.md.
  *
  * MESSAGE(NAME, name, number, scope, form, "who -> whom", "what it is for")
- *   scope  WIRE between actors, LOCAL between a core and its own shell (logged, never sent)
+ *   who    the roles that may send it: actor_roles.h reads it, and a receiver refuses it from
+ * others scope  WIRE between actors, LOCAL between a core and its own shell (logged, never sent)
  *   form   MAP for handshakes (unknown keys skipped), ARRAY for all others (positional and
  *          append-only: new fields go to the end, unknown trailing fields are skipped, a missing
  *          trailing field takes the value 0 / "" / empty)
@@ -153,17 +154,17 @@ enum {
             "what is sent, and to whom")                                                           \
     MESSAGE(TRANSFER_CANCEL, transfer_cancel, 93, WIRE, ARRAY, "role -> kv-transfer",              \
             "end a transfer at once")                                                              \
-    MESSAGE(KV_OFFER, kv_offer, 94, WIRE, ARRAY, "kv-transfer of the destination -> source",       \
-            "waits for a transfer")                                                                \
-    MESSAGE(KV_PART, kv_part, 95, WIRE, ARRAY, "kv-transfer of the source -> destination",         \
-            "columns and layers that are ready")                                                   \
-    MESSAGE(KV_LANDED, kv_landed, 96, WIRE, ARRAY, "kv-transfer of the destination -> source",     \
-            "a part landed, or was refused")                                                       \
-    MESSAGE(KV_CANCEL, kv_cancel, 97, WIRE, ARRAY, "kv-transfer, both ways", "end a transfer")     \
-    MESSAGE(KV_CANCELLED, kv_cancelled, 98, WIRE, ARRAY, "kv-transfer, both ways",                 \
+    MESSAGE(KV_OFFER, kv_offer, 94, WIRE, ARRAY, "kv-transfer -> kv-transfer",                     \
+            "destination to source: waits for a transfer")                                         \
+    MESSAGE(KV_PART, kv_part, 95, WIRE, ARRAY, "kv-transfer -> kv-transfer",                       \
+            "source to destination: columns and layers that are ready")                            \
+    MESSAGE(KV_LANDED, kv_landed, 96, WIRE, ARRAY, "kv-transfer -> kv-transfer",                   \
+            "destination to source: a part landed, or was refused")                                \
+    MESSAGE(KV_CANCEL, kv_cancel, 97, WIRE, ARRAY, "kv-transfer -> kv-transfer", "end a transfer") \
+    MESSAGE(KV_CANCELLED, kv_cancelled, 98, WIRE, ARRAY, "kv-transfer -> kv-transfer",             \
             "it has ended here")                                                                   \
-    MESSAGE(KV_DATA, kv_data, 99, WIRE, ARRAY, "kv-transfer of the source -> destination",         \
-            "bytes of a part")                                                                     \
+    MESSAGE(KV_DATA, kv_data, 99, WIRE, ARRAY, "kv-transfer -> kv-transfer",                       \
+            "source to destination: bytes of a part")                                              \
     MESSAGE(KV_ARENA, kv_arena, 100, WIRE, ARRAY, "executor, drafter -> kv-transfer",              \
             "registers a cache arena")                                                             \
     MESSAGE(KV_READY, kv_ready, 101, WIRE, ARRAY, "executor, drafter -> kv-transfer",              \
@@ -191,7 +192,7 @@ enum {
     FIELD(name, STR, 31, OPEN, "actor name, [a-z0-9-]")                                            \
     FIELD(epoch, U64, UINT64_MAX, OPEN, "incarnation of the sender")                               \
     FIELD(fingerprint, STR, PROTO_TEXT_LEN_MAX, OPEN,                                              \
-          "what must match, as key=value;...; empty: nothing to compare")                              \
+          "what must match, as key=value;...; empty: nothing to compare")                          \
     FIELD(packs, BOOL, 1, OPEN, "reads a message that is packed into one part of the transport")
 #define PROTO_FIELDS_init(FIELD)                                                                   \
     FIELD(version, U32, 65535, OPEN, "schema version chosen for this link")                        \
@@ -199,7 +200,7 @@ enum {
     FIELD(name, STR, 31, OPEN, "actor name")                                                       \
     FIELD(epoch, U64, UINT64_MAX, OPEN, "incarnation of the sender")                               \
     FIELD(heartbeat_ns, U64, UINT64_MAX, OPEN, "interval between heartbeats, ns")                  \
-    FIELD(fingerprint, STR, PROTO_TEXT_LEN_MAX, OPEN, "the binder's own, for the log")              \
+    FIELD(fingerprint, STR, PROTO_TEXT_LEN_MAX, OPEN, "the binder's own, for the log")             \
     FIELD(packs, BOOL, 1, OPEN, "both ends do: what follows is packed")
 #define PROTO_FIELDS_ready(FIELD) FIELD(epoch, U64, UINT64_MAX, OPEN, "incarnation of the sender")
 #define PROTO_FIELDS_refuse(FIELD)                                                                 \
