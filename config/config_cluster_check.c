@@ -206,7 +206,7 @@ check_endpoints(config_cluster_t *self, uint32_t node)
         config_value_t at = value(self, node, endpoints[i]);
         char name[256];
         uint32_t port = 0;
-        bool is_needed = i == 0 || is_pair;
+        bool is_needed = is_pair != (i == 0); /* gateways speak to the role, if there is one */
         if (at.text == NULL) {
             if (is_remote && is_needed) {
                 char what[CONFIG_MESSAGE_SIZE_BYTES];

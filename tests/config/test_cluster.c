@@ -204,6 +204,8 @@ static const struct {
     {"model: /m\nrecording: {strict: true}\n", "it needs a folder as recording.mode"},
     {"model: /m\nnodes:\n - {name: a, host: h}\n", "node 'a' is on h, so it needs "
                                                    "endpoints.scheduler: tcp://HOST:PORT"},
+    {"model: /m\nnodes:\n - {name: a, role: prefill, host: h}\n - {name: b, role: decode}\n",
+     "node 'a' is on h, so it needs endpoints.transfer: tcp://HOST:PORT"},
     {"model: /m\nnodes:\n - {name: a, endpoints: {role: \"ipc:///r\"}}\n",
      "a fused node has no such actor"},
     {"model: /m\nnodes:\n - {name: a, endpoints: {scheduler: \"tcp://h:1\"}}\n",
