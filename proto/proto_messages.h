@@ -155,7 +155,7 @@ enum {
     MESSAGE(TRANSFER_CANCEL, transfer_cancel, 93, WIRE, ARRAY, "role -> kv-transfer",              \
             "end a transfer at once")                                                              \
     MESSAGE(KV_OFFER, kv_offer, 94, WIRE, ARRAY, "kv-transfer -> kv-transfer",                     \
-            "destination to source: waits for a transfer")                                         \
+            "source to destination: a transfer begins")                                            \
     MESSAGE(KV_PART, kv_part, 95, WIRE, ARRAY, "kv-transfer -> kv-transfer",                       \
             "source to destination: columns and layers that are ready")                            \
     MESSAGE(KV_LANDED, kv_landed, 96, WIRE, ARRAY, "kv-transfer -> kv-transfer",                   \
@@ -165,7 +165,7 @@ enum {
             "it has ended here")                                                                   \
     MESSAGE(KV_DATA, kv_data, 99, WIRE, ARRAY, "kv-transfer -> kv-transfer",                       \
             "source to destination: bytes of a part")                                              \
-    MESSAGE(KV_ARENA, kv_arena, 100, WIRE, ARRAY, "executor, drafter -> kv-transfer",              \
+    MESSAGE(KV_ARENA, kv_arena, 100, WIRE, ARRAY, "executor, drafter, kv-transfer -> kv-transfer", \
             "registers a cache arena")                                                             \
     MESSAGE(KV_READY, kv_ready, 101, WIRE, ARRAY, "executor, drafter -> kv-transfer",              \
             "layers of a step are written")                                                        \
@@ -182,7 +182,17 @@ enum {
     MESSAGE(PAGES, pages, 107, WIRE, ARRAY, "scheduler -> role, gateway",                          \
             "which prefix pages came and went")                                                    \
     MESSAGE(NODE_STATE, node_state, 108, WIRE, ARRAY, "role -> role, gateway",                     \
-            "whether a node can serve")
+            "whether a node can serve")                                                            \
+    MESSAGE(KV_PULL, kv_pull, 110, WIRE, ARRAY, "kv-transfer -> kv-transfer",                      \
+            "destination to source: asks for the bytes of a piece")                                \
+    MESSAGE(KV_END, kv_end, 111, WIRE, ARRAY, "kv-transfer -> kv-transfer",                        \
+            "source to destination: all bytes of a piece are out, and still right")                \
+    MESSAGE(KV_GATE, kv_gate, 112, LOCAL, ARRAY, "core -> data",                                   \
+            "a transfer may be read, or no longer")                                                \
+    MESSAGE(KV_SERVE, kv_serve, 113, LOCAL, ARRAY, "core -> data", "a piece may be pulled")        \
+    MESSAGE(KV_COPY, kv_copy, 114, LOCAL, ARRAY, "core -> data", "bring a piece here")             \
+    MESSAGE(KV_COPIED, kv_copied, 115, LOCAL, ARRAY, "data -> core", "it is here, or why not")     \
+    MESSAGE(KV_WATCH, kv_watch, 116, LOCAL, ARRAY, "core -> data", "steps whose layers matter")
 
 /* ---- links ---------------------------------------------------------------------------------- */
 #define PROTO_FIELDS_hello(FIELD)                                                                  \

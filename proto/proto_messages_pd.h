@@ -1,4 +1,4 @@
-/* proto_messages_pd.h - the fields of messages 80 to 109: prefill and decode on different nodes.
+/* proto_messages_pd.h - the fields of messages 80 to 116: prefill and decode on different nodes.
  * Included by proto_messages.h only, whose rules hold here too.  Long because the state machines
  * stand beside their messages.
  *
@@ -20,15 +20,14 @@
  *    7 P role     -> P kvt    TRANSFER_SERVE   what to send, and to whom
  *      P role     -> P sched  SUBMIT           with `transfer`, one token to generate
  *    8 P sched    -> P kvt    TRANSFER_PART    with each planned chunk: columns, blocks, step
- *      P executor -> P kvt    KV_READY         layers of that step that are written
- *      P kvt      -> D kvt    KV_OFFER, KV_PART, KV_DATA; answered KV_LANDED
- *    9 P sched    -> P role   TOKENS, FINISHED the first token; the blocks stay, HELD
- *      P role     -> D role   PREFILLED        token, log-probabilities, candidates
- *   10 D kvt      -> D role   TRANSFER_DONE    every column landed, or it failed
- *      D role     -> gateway  TOKENS           the first token, when both are there
- *      D role     -> D sched  ACTIVATE         tokens with the first one, candidates
- *      D sched    -> D exec   ADMIT            with `computed`, then decode rows: no extend
- *   11 D role     -> P role   TRANSFER_CLOSE   P may let go
+ *      P executor             writes which layers of that step are done (proto_layers.h)
+ *      P kvt      -> D kvt    KV_OFFER, then a KV_PART for each piece that is ready; D kvt brings
+ * it over (shared memory, or KV_PULL, KV_DATA, KV_END) and says KV_LANDED 9 P sched    -> P role
+ * TOKENS, FINISHED the first token; the blocks stay, HELD P role     -> D role   PREFILLED token,
+ * log-probabilities, candidates 10 D kvt      -> D role   TRANSFER_DONE    every column landed, or
+ * it failed D role     -> gateway  TOKENS           the first token, when both are there D role ->
+ * D sched  ACTIVATE         tokens with the first one, candidates D sched    -> D exec   ADMIT with
+ * `computed`, then decode rows: no extend 11 D role     -> P role   TRANSFER_CLOSE   P may let go
  *      P role     -> P kvt    TRANSFER_CANCEL  harmless when it is done
  *      P role     -> P sched  RELEASE          held blocks go back: FENCE first
  *      P sched    -> P kvt    FENCE; answered FENCED
@@ -197,22 +196,17 @@
 /* ---- kv-transfer to kv-transfer -------------------------------------------------------------- */
 #define PROTO_FIELDS_kv_offer(FIELD)                                                               \
     FIELD(transfer, U64, UINT64_MAX, OPEN, "transfer key")                                         \
-    FIELD(fingerprint, STR, PROTO_TEXT_LEN_MAX, OPEN, "model and layout of the destination")       \
-    FIELD(rank, U32, 255, OPEN, "tensor-parallel rank of the destination")                         \
-    FIELD(rank_count, U32, 255, OPEN, "its tensor-parallel degree")                                \
+    FIELD(fingerprint, STR, PROTO_TEXT_LEN_MAX, OPEN, "model and layout of the source")            \
     FIELD(wanted, U32, PROTO_TOKENS_MAX, OPEN, "as in RESERVED")                                   \
-    PROTO_FIELDS_runs(FIELD)
+    FIELD(gate, U32, PROTO_ROWS_MAX, OPEN, "its gate in the source's book (actor_kv_book.h)")
 #define PROTO_FIELDS_kv_part(FIELD)                                                                \
     FIELD(transfer, U64, UINT64_MAX, OPEN, "transfer key")                                         \
     FIELD(part, U32, PROTO_ROWS_MAX, OPEN, "as in TRANSFER_PART")                                  \
-    FIELD(piece, U32, PROTO_TOKENS_MAX, OPEN, "from 0, over all parts of this source rank")        \
+    FIELD(piece, U32, PROTO_TOKENS_MAX, OPEN, "from 0, over all parts of the transfer")            \
     FIELD(layer_begin, U32, 65535, OPEN, "layers [layer_begin, layer_end) of the columns")         \
     FIELD(layer_end, U32, 65535, OPEN, "one past the last layer")                                  \
-    FIELD(rank, U32, 255, OPEN, "tensor-parallel rank of the source")                              \
-    FIELD(region, U64, UINT64_MAX, OPEN, "arena to pull from; 0 = the bytes come as KV_DATA")      \
-    FIELD(is_last, BOOL, 1, OPEN, "this source rank has nothing more")                             \
-    PROTO_FIELDS_runs(FIELD)                                                                       \
-        FIELD(checksums, COL_U64, PROTO_BLOCKS_MAX, OPEN, "[sum of counts] or none")
+    FIELD(is_last, BOOL, 1, OPEN, "the transfer has nothing more")                                 \
+    PROTO_FIELDS_runs(FIELD)
 #define PROTO_FIELDS_kv_landed(FIELD)                                                              \
     FIELD(transfer, U64, UINT64_MAX, OPEN, "transfer key")                                         \
     FIELD(piece, U32, PROTO_TOKENS_MAX, OPEN, "of the KV_PART")                                    \
@@ -231,30 +225,89 @@
     FIELD(data, COL_U8, 1 << 24, PRIVATE, "cache content")
 
 /* ---- executor or drafter to kv-transfer ------------------------------------------------------ */
+/* Of one rank.  Fields in the order of actor_kv_layout.h; the parts of their rows field by field. A
+ * kv-transfer passes it on to its peers, with where its bytes can be pulled and where its book is.
+ */
 #define PROTO_FIELDS_kv_arena(FIELD)                                                               \
     FIELD(region, U64, UINT64_MAX, OPEN, "names this arena within its node, never an address")     \
     FIELD(handle_kind, U32, 15, OPEN, "0 file of shared memory, 1 CUDA IPC")                       \
-    FIELD(handle, BIN, 256, OPEN, "path, or the IPC handle")                                       \
+    FIELD(handle, BIN, 256, OPEN, "PID:FD:INODE:OFFSET of the file, or the IPC handle")            \
     FIELD(size_bytes, U64, UINT64_MAX, OPEN, "of the arena")                                       \
-    FIELD(parent_size_bytes, U64, UINT64_MAX, OPEN, "of one parent block, all planes")             \
-    FIELD(parent_count, U32, PROTO_BLOCKS_MAX, OPEN, "as in EXECUTOR_INFO")                        \
     FIELD(rank, U32, 255, OPEN, "tensor-parallel rank")                                            \
     FIELD(rank_count, U32, 255, OPEN, "tensor-parallel degree")                                    \
-    FIELD(layer_count, U32, 65535, OPEN, "layers with a cache")                                    \
+    FIELD(layer_count, U32, 65535, OPEN, "layers with a cache, a drafter's behind the target's")   \
     FIELD(fingerprint, STR, PROTO_TEXT_LEN_MAX, OPEN, "as in EXECUTOR_INFO")                       \
-    FIELD(field_groups, COL_U8, 65536, OPEN, "[fields] cache group")                               \
-    FIELD(field_layers, COL_U32, 65536, OPEN, "[fields] layer; what all share is 65535")           \
-    FIELD(field_offsets, COL_U64, 65536, OPEN, "[fields] of block 0 within the arena, bytes")      \
-    FIELD(field_strides, COL_U64, 65536, OPEN, "[fields] from block to block, bytes")              \
-    FIELD(field_rows, COL_U32, 65536, OPEN, "[fields] rows of a block")                            \
-    FIELD(field_row_sizes, COL_U32, 65536, OPEN, "[fields] bytes of a row on this rank")           \
-    FIELD(field_extents, COL_U32, 65536, OPEN, "[fields] parts of a row over all ranks; 0 whole")  \
-    FIELD(ready_kind, U32, 15, OPEN, "0 KV_READY messages, 1 a word in shared memory")             \
-    FIELD(ready_handle, BIN, 256, OPEN, "of that word: file")
+    FIELD(group_kinds, COL_U32, PROTO_GROUPS_MAX, OPEN, "as in EXECUTOR_INFO")                     \
+    FIELD(group_granularities, COL_U32, PROTO_GROUPS_MAX, OPEN, "raw tokens of a block")           \
+    FIELD(group_windows, COL_U32, PROTO_GROUPS_MAX, OPEN, "of a sliding group; else 0")            \
+    FIELD(group_pages, COL_U32, PROTO_GROUPS_MAX, OPEN, "block ids are below it")                  \
+    FIELD(field_layers, COL_U32, 8192, OPEN, "[fields] ascending")                                 \
+    FIELD(field_names, COL_U8, 8192, OPEN, "[fields] what it holds")                               \
+    FIELD(field_dtypes, COL_U8, 8192, OPEN, "[fields]")                                            \
+    FIELD(field_groups, COL_U8, 8192, OPEN, "[fields] cache group")                                \
+    FIELD(field_rows, COL_U32, 8192, OPEN, "[fields] rows of a block")                             \
+    FIELD(field_offsets, COL_U64, 8192, OPEN, "[fields] of block 0 within the arena, bytes")       \
+    FIELD(field_strides, COL_U64, 8192, OPEN, "[fields] from block to block, bytes")               \
+    FIELD(field_parts, COL_U8, 8192, OPEN, "[fields] parts of a row")                              \
+    FIELD(part_extents, COL_U32, 32768, OPEN, "[parts] units over all ranks")                      \
+    FIELD(part_begins, COL_U32, 32768, OPEN, "[parts] the first one on this rank")                 \
+    FIELD(part_counts, COL_U32, 32768, OPEN, "[parts] how many are on this rank")                  \
+    FIELD(part_units, COL_U32, 32768, OPEN, "[parts] bytes of a unit in a row")                    \
+    FIELD(ready_kind, U32, 15, OPEN, "0 KV_READY messages, 1 words in shared memory")              \
+    FIELD(ready_handle, BIN, 256, OPEN, "of these words (proto_layers.h)")                         \
+    FIELD(data_endpoint, STR, 255, OPEN, "between kv-transfers: where KV_PULL goes")               \
+    FIELD(book_handle, BIN, 256, OPEN, "between kv-transfers: of its gates and generations")
 #define PROTO_FIELDS_kv_ready(FIELD)                                                               \
-    FIELD(region, U64, UINT64_MAX, OPEN, "the arena")                                              \
+    FIELD(region, U64, UINT64_MAX, OPEN, "the arena; a kv-transfer's own data thread says it too") \
     FIELD(step, U64, UINT64_MAX, OPEN, "the plan's step")                                          \
     FIELD(layer_count, U32, 65535, OPEN, "layers [0, layer_count) of it are written")
+
+/* ---- the data lane, and a kv-transfer's data thread -------------------------------------------
+ */
+#define PROTO_FIELDS_kv_pull(FIELD)                                                                \
+    FIELD(transfer, U64, UINT64_MAX, OPEN, "transfer key")                                         \
+    FIELD(piece, U32, PROTO_TOKENS_MAX, OPEN, "of a KV_PART; answered KV_DATA ..., KV_END")        \
+    FIELD(checksums, BOOL, 1, OPEN, "KV_END shall bring the sums of its blocks")
+#define PROTO_FIELDS_kv_end(FIELD)                                                                 \
+    FIELD(transfer, U64, UINT64_MAX, OPEN, "transfer key")                                         \
+    FIELD(piece, U32, PROTO_TOKENS_MAX, OPEN, "as in KV_PULL")                                     \
+    FIELD(status, I64, 1000, OPEN, "OK: the blocks were whole and of their generation until now")  \
+    FIELD(size_bytes, U64, UINT64_MAX, OPEN, "of all KV_DATA of the piece")                        \
+    FIELD(checksums, COL_U64, PROTO_BLOCKS_MAX, OPEN, "[blocks] or none")
+#define PROTO_FIELDS_kv_gate(FIELD)                                                                \
+    FIELD(transfer, U64, UINT64_MAX, OPEN, "transfer key")                                         \
+    FIELD(gate, U32, PROTO_ROWS_MAX, OPEN, "index in the book")                                    \
+    FIELD(is_source, BOOL, 1, OPEN, "else what was asked for is dropped, and nothing more")        \
+    FIELD(is_open, BOOL, 1, OPEN, "false: no copy of it may begin any more")
+#define PROTO_FIELDS_kv_serve(FIELD)                                                               \
+    FIELD(transfer, U64, UINT64_MAX, OPEN, "transfer key")                                         \
+    FIELD(piece, U32, PROTO_TOKENS_MAX, OPEN, "of the KV_PART")                                    \
+    FIELD(gate, U32, PROTO_ROWS_MAX, OPEN, "of the transfer")                                      \
+    FIELD(peer, U32, 255, OPEN, "link of the destination")                                         \
+    FIELD(layer_begin, U32, 65535, OPEN, "layers [layer_begin, layer_end)")                        \
+    FIELD(layer_end, U32, 65535, OPEN, "one past the last layer")                                  \
+    FIELD(groups, COL_U8, PROTO_BLOCKS_MAX, OPEN, "[blocks] cache group")                          \
+    FIELD(blocks, COL_U32, PROTO_BLOCKS_MAX, OPEN, "[blocks] in it, in order of group, column")    \
+    FIELD(generations, COL_U32, PROTO_BLOCKS_MAX, OPEN, "[blocks]")
+#define PROTO_FIELDS_kv_copy(FIELD)                                                                \
+    FIELD(transfer, U64, UINT64_MAX, OPEN, "transfer key")                                         \
+    FIELD(piece, U32, PROTO_TOKENS_MAX, OPEN, "of the KV_PART")                                    \
+    FIELD(gate, U32, PROTO_ROWS_MAX, OPEN, "of the transfer, in the source's book")                \
+    FIELD(peer, U32, 255, OPEN, "link of the source")                                              \
+    FIELD(layer_begin, U32, 65535, OPEN, "layers [layer_begin, layer_end)")                        \
+    FIELD(layer_end, U32, 65535, OPEN, "one past the last layer")                                  \
+    FIELD(groups, COL_U8, PROTO_BLOCKS_MAX, OPEN, "[blocks] cache group")                          \
+    FIELD(from_blocks, COL_U32, PROTO_BLOCKS_MAX, OPEN, "[blocks] of the source")                  \
+    FIELD(from_generations, COL_U32, PROTO_BLOCKS_MAX, OPEN, "[blocks]")                           \
+    FIELD(to_blocks, COL_U32, PROTO_BLOCKS_MAX, OPEN, "[blocks] of ours")
+#define PROTO_FIELDS_kv_copied(FIELD)                                                              \
+    FIELD(transfer, U64, UINT64_MAX, OPEN, "transfer key")                                         \
+    FIELD(piece, U32, PROTO_TOKENS_MAX, OPEN, "of the KV_COPY")                                    \
+    FIELD(status, I64, 1000, OPEN, "proto_status_t; not OK: no byte of it counts")                 \
+    FIELD(size_bytes, U64, UINT64_MAX, OPEN, "that were written")                                  \
+    FIELD(detail, STR, PROTO_TEXT_LEN_MAX, OPEN, "what was wrong, with both values")
+#define PROTO_FIELDS_kv_watch(FIELD)                                                               \
+    FIELD(steps, COL_U64, 64, OPEN, "ascending; what is not in it is not awaited any more")
 
 /* ---- what a node has ------------------------------------------------------------------------- */
 #define PROTO_FIELDS_pages(FIELD)                                                                  \
