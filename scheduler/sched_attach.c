@@ -269,6 +269,27 @@ sched_core_attach(sched_core_t *self, const proto_executor_info_t *info, proto_e
     return STATUS_OK;
 }
 
+/* Notes for each request of the steps in flight how many they are. */
+static void
+note_suspects(sched_core_t *self)
+{
+    uint32_t count = 0;
+    for (uint32_t pass = 0; pass < 2; pass++) {
+        for (uint32_t i = 0; i < self->step_in_flight; i++) {
+            const sched_step_t *step = sched_step_at(self, i);
+            for (uint32_t r = 0; r < step->row_count; r++) {
+                const sched_slot_t *slot = &self->slots[step->rows[r].slot];
+                if (slot->serial != step->rows[r].serial) {
+                    continue; /* its request ended before */
+                }
+                sched_entry_t *entry = &self->entries[slot->entry];
+                count += pass == 0 && entry->suspects == 0 ? 1 : 0;
+                entry->suspects = pass == 0 ? 1 : count;
+            }
+        }
+    }
+}
+
 void
 sched_core_detach(sched_core_t *self, proto_status_t status, const char *code)
 {
@@ -277,6 +298,9 @@ sched_core_detach(sched_core_t *self, proto_status_t status, const char *code)
     }
     const char *constant = sched_code_find(code, strlen(code));
     require(constant != NULL);
+    if (strcmp(code, "worker_lost") == 0) {
+        note_suspects(self);
+    }
     for (uint32_t i = 0; i < self->entry_count; i++) {
         sched_entry_t *entry = &self->entries[i];
         if (entry->in_use && entry->state != SCHED_STATE_FINISHED) {

@@ -408,6 +408,7 @@ sched_core_take_finished(sched_core_t *self, sched_finished_t *out)
         .needed = entry->needed,
         .limit = entry->limit,
         .retry_after_ms = entry->retry_after_ms,
+        .suspects = entry->suspects,
     };
     entry->in_use = false;
     entry->next = self->entry_free;

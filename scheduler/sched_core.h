@@ -186,6 +186,7 @@ typedef struct {
     uint64_t needed; /* the numbers behind a refusal: what it waited for, and what there was */
     uint64_t limit;
     uint32_t retry_after_ms;
+    uint32_t suspects; /* the executor died in steps of so many requests, this one among them */
 } sched_finished_t;
 
 /* The next ended request; false when there is none. */

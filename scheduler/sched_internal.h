@@ -74,6 +74,7 @@ typedef struct {
     uint32_t passed_count;    /* admissions that passed it while it was blocked */
     uint32_t refusal_count;   /* plans of it refused in a row */
     uint32_t next;            /* in the list of free or ended entries */
+    uint32_t suspects;        /* requests in the steps that its executor died in; 0 = not in one */
     proto_status_t status;
     const char *code;
     uint32_t retry_after_ms;

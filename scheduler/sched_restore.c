@@ -90,6 +90,7 @@ load_entry(proto_unpack_t *in, sched_entry_t *entry)
     entry->submit_ns = proto_unpack_u64(in);
     entry->deadline_ns = proto_unpack_u64(in);
     entry->queue_ns = proto_unpack_u64(in);
+    entry->suspects = proto_unpack_u32_max(in, PROTO_ROWS_MAX);
     entry->tried_version = proto_unpack_u64(in);
     entry->needed = proto_unpack_u64(in);
     entry->limit = proto_unpack_u64(in);

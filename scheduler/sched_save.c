@@ -60,6 +60,7 @@ save_entry(const sched_entry_t *entry, proto_pack_t *out)
     proto_pack_u64(out, entry->submit_ns);
     proto_pack_u64(out, entry->deadline_ns);
     proto_pack_u64(out, entry->queue_ns);
+    proto_pack_u32(out, entry->suspects);
     proto_pack_u64(out, entry->tried_version);
     proto_pack_u64(out, entry->needed);
     proto_pack_u64(out, entry->limit);

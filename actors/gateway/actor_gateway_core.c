@@ -293,10 +293,13 @@ check(const void *core)
     require(!self->has_model || actor_gateway_has_scheduler(self));
     require(!self->has_model || self->knows_model);
     uint32_t waiting = 0;
+    uint32_t trials = 0;
     uint64_t used = 0;
     const actor_gateway_choice_t *choice = actor_gateway_table_oldest(self->choices);
     for (; choice != NULL; choice = actor_gateway_table_newer(self->choices, choice)) {
         waiting += choice->is_waiting ? 1 : 0;
+        trials += choice->is_trial ? 1 : 0;
+        require(!choice->is_trial || !choice->is_waiting);
         used += actor_gateway_history_check(self->history, &choice->record);
         uint64_t size = choice->sampling_size +
                         sizeof(int32_t) * ((uint64_t)choice->prompt_tokens + choice->next_index);
@@ -306,6 +309,8 @@ check(const void *core)
         require(choice->is_kept || !choice->is_waiting);
     }
     require(waiting == self->waiting_count);
+    require(trials == self->trial_count);
+    require(trials <= 1);
     require(used == actor_gateway_history_used_bytes(self->history));
 }
 
@@ -364,6 +369,7 @@ actor_gateway_core_state(const actor_gateway_core_t *self)
         .ignored_count = self->ignored_count,
         .resumed_count = self->resumed_count,
         .unkept_count = self->unkept_count,
+        .poisoned_count = self->poisoned_count,
         .history_used_bytes = actor_gateway_history_used_bytes(self->history),
         .history_size_bytes = actor_gateway_history_size_bytes(self->history),
         .detail = actor_gateway_missing_text(self),

@@ -68,6 +68,7 @@ typedef struct {
     uint64_t gap_count;       /* choices lost to a hole in their tokens */
     uint64_t ignored_count;   /* late, double or misshapen inputs */
     uint64_t resumed_count;   /* choices that another scheduler went on with */
+    uint64_t poisoned_count;  /* ended because executors died of them */
     uint64_t unkept_count;    /* choices that could not have been: the history was full */
     uint64_t history_used_bytes;
     uint64_t history_size_bytes;

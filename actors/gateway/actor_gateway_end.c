@@ -22,6 +22,7 @@ actor_gateway_end_choice(actor_gateway_core_t *self, actor_outbox_t *outbox,
         end.cached_tokens = end.prompt_tokens;
     }
     uint64_t request = choice->request;
+    actor_gateway_leave_trial(self, choice);
     if (choice->is_waiting) {
         require(self->waiting_count > 0);
         self->waiting_count--;

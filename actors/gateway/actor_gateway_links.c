@@ -78,7 +78,14 @@ actor_gateway_on_model_info(actor_gateway_core_t *self, const actor_input_t *inp
 {
     const proto_model_info_t *info = &input->body->model_info;
     /* No slots: the scheduler lives, its executor does not. */
+    bool had_model = self->has_model;
     self->has_model = info->slot_count > 0 && info->model_len_max > 1;
+    if (had_model && !self->has_model) {
+        /* Its successor is on the way: what comes meanwhile waits for it too. */
+        self->is_replacing = true;
+        self->replacing_until_ns =
+            actor_gateway_after(input->now_ns, self->options.resume_timeout_ns);
+    }
     if (self->has_model) {
         if (self->waiting_count > 0 && !is_same_model(&self->model.info, info)) {
             end_for_another_model(self, info, outbox);

@@ -134,6 +134,7 @@ actor_gateway_wait(actor_gateway_core_t *self, actor_gateway_choice_t *choice, u
     require(!choice->is_waiting);
     require(choice->is_kept);
     require(choice->stop_reason == PROTO_FINISH_NONE);
+    actor_gateway_leave_trial(self, choice);
     actor_gateway_table_rename(self->choices, choice, actor_gateway_mint(self));
     actor_gateway_table_begin(self->choices, choice);
     choice->is_waiting = true;
@@ -269,6 +270,7 @@ resubmit(actor_gateway_core_t *self, actor_gateway_choice_t *choice, uint64_t no
     choice->retry_ns = 0;
     choice->attempt_count++;
     actor_gateway_table_end(self->choices, choice);
+    actor_gateway_try(self, choice);
     actor_outbox_push(outbox, self->scheduler, PROTO_KIND_SUBMIT, choice->request, &body);
     return token_count * sizeof(int32_t) + body.submit.page_hashes.size_bytes +
            choice->sampling_size;
@@ -284,7 +286,8 @@ actor_gateway_sweep(actor_gateway_core_t *self, uint64_t now_ns, actor_outbox_t 
     size_t size_bytes = 0;
     actor_gateway_choice_t *choice = actor_gateway_table_oldest(self->choices);
     for (; choice != NULL; choice = actor_gateway_table_newer(self->choices, choice)) {
-        if (!choice->is_waiting || choice->retry_ns != 0) {
+        if (!choice->is_waiting || choice->retry_ns != 0 ||
+            actor_gateway_must_stand_back(self, choice)) {
             continue;
         }
         if (count == GATEWAY_RESUBMITS_MAX || size_bytes > GATEWAY_RESUBMIT_BYTES_MAX) {
@@ -310,7 +313,7 @@ on_deadline(actor_gateway_core_t *self, uint64_t now_ns, actor_gateway_choice_t 
                                      "The request's deadline passed.");
     } else if (choice->wait_until_ns <= now_ns) {
         actor_gateway_end_with_error(self, outbox, choice, STATUS_ERR_PEER_LOST, "worker_lost",
-                                     "The scheduler was lost, and none took the request over in "
+                                     "What ran the request was lost, and nothing took it over in "
                                      "time.");
     } else {
         require(choice->retry_ns != 0);

@@ -16,7 +16,8 @@ enum {
     FLAG_LOST = 2,
     FLAG_WAS_WAITING = 4,
     FLAG_KEPT = 8,
-    FLAGS_ALL = 15,
+    FLAG_TRIAL = 16,
+    FLAGS_ALL = 31,
 };
 
 /* ---- save ------------------------------------------------------------------------------------ */
@@ -95,7 +96,8 @@ save_choice(const actor_gateway_choice_t *choice, proto_pack_t *out)
     uint32_t flags = (choice->is_waiting ? (uint32_t)FLAG_WAITING : 0) |
                      (choice->is_lost ? (uint32_t)FLAG_LOST : 0) |
                      (choice->was_waiting ? (uint32_t)FLAG_WAS_WAITING : 0) |
-                     (choice->is_kept ? (uint32_t)FLAG_KEPT : 0);
+                     (choice->is_kept ? (uint32_t)FLAG_KEPT : 0) |
+                     (choice->is_trial ? (uint32_t)FLAG_TRIAL : 0);
     proto_pack_u64(out, choice->exchange);
     proto_pack_u64(out, choice->request);
     proto_pack_u64(out, choice->client_deadline_ns);
@@ -109,6 +111,8 @@ save_choice(const actor_gateway_choice_t *choice, proto_pack_t *out)
     proto_pack_u32(out, choice->generation_max);
     proto_pack_u32(out, choice->stop_index);
     proto_pack_u32(out, choice->attempt_count);
+    proto_pack_u32(out, choice->kill_count);
+    proto_pack_u32(out, choice->kill_index);
     proto_pack_u32(out, (uint32_t)choice->stop_reason);
     proto_pack_u32(out, choice->sampling_size);
     proto_pack_u32(out, flags);
@@ -323,6 +327,9 @@ choice_is_sound(const actor_gateway_core_t *self, const actor_gateway_choice_t *
         (!choice->is_kept || stops || choice->next_index >= choice->generation_max)) {
         return false;
     }
+    if (choice->is_trial && (choice->is_waiting || self->trial_count > 0)) {
+        return false;
+    }
     if (!choice->is_waiting && !actor_gateway_has_scheduler(self)) {
         return false;
     }
@@ -351,6 +358,8 @@ load_choice(proto_unpack_t *in, proto_unpack_t *secret, actor_gateway_core_t *se
     saved.generation_max = proto_unpack_u32_max(in, PROTO_TOKENS_MAX);
     saved.stop_index = proto_unpack_u32_max(in, PROTO_TOKENS_MAX);
     saved.attempt_count = proto_unpack_u32(in);
+    saved.kill_count = proto_unpack_u32(in);
+    saved.kill_index = proto_unpack_u32_max(in, PROTO_TOKENS_MAX);
     saved.stop_reason = (proto_finish_reason_t)proto_unpack_u32_max(in, PROTO_FINISH_REFUSED);
     saved.sampling_size = proto_unpack_u32_max(in, GATEWAY_SAMPLING_SIZE_MAX);
     uint32_t flags = proto_unpack_u32_max(in, FLAGS_ALL);
@@ -358,6 +367,7 @@ load_choice(proto_unpack_t *in, proto_unpack_t *secret, actor_gateway_core_t *se
     saved.is_lost = (flags & FLAG_LOST) != 0;
     saved.was_waiting = (flags & FLAG_WAS_WAITING) != 0;
     saved.is_kept = (flags & FLAG_KEPT) != 0;
+    saved.is_trial = (flags & FLAG_TRIAL) != 0;
     bool is_sound = !in->failed && choice_is_sound(self, &saved) && saved.priority <= 1000000 &&
                     saved.priority >= -1000000;
     if (!is_sound || actor_gateway_table_find(self->choices, saved.request) != NULL ||
@@ -381,17 +391,21 @@ load_choice(proto_unpack_t *in, proto_unpack_t *secret, actor_gateway_core_t *se
     choice->generation_max = saved.generation_max;
     choice->stop_index = saved.stop_index;
     choice->attempt_count = saved.attempt_count;
+    choice->kill_count = saved.kill_count;
+    choice->kill_index = saved.kill_index;
     choice->stop_reason = saved.stop_reason;
     choice->sampling_size = saved.sampling_size;
     choice->is_waiting = saved.is_waiting;
     choice->is_lost = saved.is_lost;
     choice->was_waiting = saved.was_waiting;
     choice->is_kept = saved.is_kept;
+    choice->is_trial = saved.is_trial;
     if (choice->is_kept) {
         load_record(secret, self, choice);
     }
     actor_gateway_table_end(self->choices, choice);
     self->waiting_count += choice->is_waiting ? 1 : 0;
+    self->trial_count += choice->is_trial ? 1 : 0;
 }
 
 static proto_status_t

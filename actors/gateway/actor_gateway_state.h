@@ -6,6 +6,7 @@
  * actor_gateway_tokens.c     what the scheduler says of requests: TOKENS, FINISHED
  * actor_gateway_links.c      which scheduler there is, its model, its silence
  * actor_gateway_resume.c     choices without a scheduler: waiting, and being submitted again
+ * actor_gateway_poison.c     choices whose executors die
  * actor_gateway_end.c        the ends of a choice
  * actor_gateway_snapshot.c   save and restore */
 #ifndef ACTOR_GATEWAY_STATE_H
@@ -56,6 +57,7 @@ struct actor_gateway_core {
     uint64_t drain_until_ns;     /* with draining */
     uint64_t progress_ns;        /* when the scheduler last did something for an open choice */
     uint32_t waiting_count;      /* choices that wait for a scheduler */
+    uint32_t trial_count;        /* choices on trial: 0 or 1 */
     gateway_model_t model;
     proto_load_t load;
 
@@ -65,6 +67,7 @@ struct actor_gateway_core {
     uint64_t ignored_count;
     uint64_t resumed_count;
     uint64_t unkept_count;
+    uint64_t poisoned_count;
     uint64_t prompt_tokens;     /* of ended choices, without the cached ones */
     uint64_t generation_tokens; /* given to clients */
 
@@ -159,6 +162,22 @@ void actor_gateway_end_waiting(actor_gateway_core_t *self, actor_outbox_t *outbo
                                proto_status_t status, const char *code, const char *detail);
 /* Deadlines of choices. */
 void actor_gateway_on_timer(actor_gateway_core_t *self, uint64_t now_ns, actor_outbox_t *outbox);
+
+/* ---- actor_gateway_poison.c ------------------------------------------------------------------ */
+
+/* An executor died with this choice in its step, and `suspects` in all.  True if it is to blame:
+ * the caller ends it with request_killed_worker. */
+bool actor_gateway_blame(actor_gateway_core_t *self, actor_gateway_choice_t *choice,
+                         uint32_t suspects);
+/* True if it may not be submitted now, because another suspect is on trial. */
+bool actor_gateway_must_stand_back(const actor_gateway_core_t *self,
+                                   const actor_gateway_choice_t *choice);
+/* It is submitted: a suspect is on trial from now on. */
+void actor_gateway_try(actor_gateway_core_t *self, actor_gateway_choice_t *choice);
+/* It got tokens; enough of them clear it. */
+void actor_gateway_acquit(actor_gateway_core_t *self, actor_gateway_choice_t *choice);
+/* It does not run any more. */
+void actor_gateway_leave_trial(actor_gateway_core_t *self, actor_gateway_choice_t *choice);
 
 /* ---- actor_gateway_end.c --------------------------------------------------------------------- */
 

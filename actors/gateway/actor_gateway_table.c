@@ -62,7 +62,8 @@ entry_digest(const actor_gateway_choice_t *choice)
         (uint64_t)choice->prompt_tokens << 32 | choice->generation_max,
         (uint64_t)choice->attempt_count << 32 | (choice->is_waiting ? 1u : 0u) |
             (choice->is_lost ? 2u : 0u) | (choice->was_waiting ? 4u : 0u) |
-            (choice->is_kept ? 8u : 0u),
+            (choice->is_kept ? 8u : 0u) | (choice->is_trial ? 16u : 0u),
+        (uint64_t)choice->kill_count << 32 | choice->kill_index,
         (uint64_t)choice->sampling_size << 32 ^ choice->record.size_bytes,
     };
     uint64_t digest = 0;

@@ -28,11 +28,14 @@ typedef struct {
     uint32_t generation_max;           /* tokens to generate at most, those that came included */
     uint32_t stop_index;               /* with stop_reason: tokens [0, stop_index) count */
     uint32_t attempt_count;            /* times that it was submitted without a token since */
+    uint32_t kill_count;               /* executors that died with it in their step, lately */
+    uint32_t kill_index;               /* next_index when the last of them died */
     proto_finish_reason_t stop_reason; /* NONE until a FINISH was sent */
     bool is_waiting;                   /* for a scheduler: nobody has it */
     bool is_lost;                      /* a scheduler that had it is gone */
     bool was_waiting;                  /* has waited before: a full queue is no answer to it */
     bool is_kept;                      /* `record` has all that a new submission needs */
+    bool is_trial;                     /* it runs, and no other suspect beside it */
     uint32_t sampling_size;            /* bytes at the begin of the record; tokens follow */
     actor_gateway_record_t record;
 

@@ -59,6 +59,7 @@ pass_on(actor_gateway_core_t *self, actor_outbox_t *outbox, actor_gateway_choice
     choice->next_index += count;
     choice->attempt_count = 0;
     actor_gateway_table_end(self->choices, choice);
+    actor_gateway_acquit(self, choice);
     self->generation_tokens += count;
     actor_outbox_push(outbox, (actor_peer_t){ACTOR_PEER_LOCAL}, PROTO_KIND_HTTP_TOKENS,
                       choice->request, &body);
@@ -196,6 +197,28 @@ is_schedulers_fault(const proto_finished_t *finished)
             is_text(finished->code, "stalled"));
 }
 
+/* Its executor died.  The scheduler that lives goes on with the next one, and so does the choice,
+ * unless it is the one that executors die of. */
+static void
+on_executor_lost(actor_gateway_core_t *self, const actor_input_t *input,
+                 actor_gateway_choice_t *choice, actor_outbox_t *outbox)
+{
+    uint32_t suspects = input->body->finished.suspects;
+    if (suspects > 0 && choice->stop_reason == PROTO_FINISH_NONE &&
+        actor_gateway_blame(self, choice, suspects)) {
+        self->poisoned_count++;
+        actor_gateway_end_with_error(self, outbox, choice, STATUS_ERR_INTERNAL,
+                                     "request_killed_worker",
+                                     "Executors died again and again while they ran this request; "
+                                     "it is not tried again.");
+        return;
+    }
+    /* The next executor may be there already: then nothing else would wake it. */
+    uint64_t retry_ns = actor_gateway_can_submit(self) ? input->now_ns + RETRY_NS : 0;
+    actor_gateway_lose(self, outbox, choice, input->now_ns, retry_ns,
+                       "The executor was lost while the request ran.");
+}
+
 void
 actor_gateway_on_finished(actor_gateway_core_t *self, const actor_input_t *input,
                           actor_outbox_t *outbox)
@@ -214,6 +237,17 @@ actor_gateway_on_finished(actor_gateway_core_t *self, const actor_input_t *input
         choice->attempt_count--; /* that scheduler lives */
         actor_gateway_table_end(self->choices, choice);
         actor_gateway_wait(self, choice, choice->wait_until_ns, input->now_ns + RETRY_NS);
+        return;
+    }
+    if (choice->is_kept && finished->reason == PROTO_FINISH_ERROR &&
+        is_text(finished->code, "worker_lost")) {
+        on_executor_lost(self, input, choice, outbox);
+        return;
+    }
+    if (choice->is_kept && self->is_replacing && finished->reason == PROTO_FINISH_REFUSED &&
+        is_text(finished->code, "no_executor")) {
+        /* It was under way while the executor went. */
+        actor_gateway_lose(self, outbox, choice, input->now_ns, 0, "No executor is attached.");
         return;
     }
     if (choice->is_kept && is_schedulers_fault(finished)) {

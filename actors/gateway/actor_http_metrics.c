@@ -258,7 +258,10 @@ write_own(const actor_http_metrics_t *self, const actor_http_metrics_view_t *vie
     write_one(writer, "choices_waiting", "gauge", "Of these, without a scheduler.",
               view->state.waiting_count);
     write_one(writer, "resumed_requests_total", "counter",
-              "Choices that another scheduler went on with.", (double)view->state.resumed_count);
+              "Choices that another scheduler or executor went on with.",
+              (double)view->state.resumed_count);
+    write_one(writer, "poisoned_requests_total", "counter", "Choices that executors died of.",
+              (double)view->state.poisoned_count);
     write_one(writer, "unresumable_requests_total", "counter",
               "Choices that could not have been: the history was full.",
               (double)view->state.unkept_count);

@@ -152,6 +152,7 @@ send_finished(actor_scheduler_core_t *self, const sched_finished_t *end, actor_o
                 .detail = proto_text(detail),
                 .retry_after_ms = end->retry_after_ms,
                 .queue_ns = end->queue_ns,
+                .suspects = end->suspects,
             },
     };
     actor_outbox_push(outbox, (actor_peer_t){end->owner & 255}, PROTO_KIND_FINISHED, end->request,

@@ -54,7 +54,7 @@ def after_fault(node, name, victim, text, events, ended, seconds, tokens):
     if victim == "gateway" and ended == "broken":
         good = True  # the process that would have written the event is gone: the body breaks off
     check(good, f"{name}: the client saw {seen} after {len(events)} events")
-    check(victim != "scheduler" or seen == "complete", f"{name}: the client saw {seen}")
+    check(victim == "gateway" or seen == "complete", f"{name}: the client saw {seen}")
     node.wait_ready(60)
     check(clean_text(node) == text, f"{name}: the next request's text differs")
 
@@ -97,7 +97,7 @@ def each_fault_point():
                 good, what = ended_truthfully(events, ended, 24)
                 seen.append(what)
                 check(good or victim == "gateway", f"{point}: the client saw {what}")
-                check(what == "complete" or victim != "scheduler", f"{point}: the client saw {what}")
+                check(what == "complete" or victim == "gateway", f"{point}: the client saw {what}")
                 if node.pids().get(victim) != first:
                     ROWS.append((f"{point} kill", victim, what, f"{time.monotonic() - began:.2f}"))
                     break
@@ -114,7 +114,7 @@ def a_frozen_executor_is_noticed():
         frozen = []
         events, ended, seconds = stream_and(
             node, lambda: frozen.append(node.kill("executor", signal.SIGSTOP)))
-        check(seconds < 15, f"it took {seconds:.1f} s")
+        check(seconds < 60, f"it took {seconds:.1f} s")
         after_fault(node, "SIGSTOP executor", "executor", text, events, ended, seconds, 200)
 
 
@@ -155,7 +155,7 @@ def random_kills():
             killer.join()
             good, what = ended_truthfully(events, ended, 100)
             check(good or victim == "gateway", f"{victim} after {delay:.2f} s: the client saw {what}")
-            check(what == "complete" or victim != "scheduler",
+            check(what == "complete" or victim == "gateway",
                   f"{victim} after {delay:.2f} s: the client saw {what}")
             wait_for(f"a new {victim}", 20, lambda v=victim: node.pids().get(v))
             node.wait_ready(60)

@@ -57,10 +57,14 @@ def stream(node, fields, on_event=None):
     return whole(events)
 
 
-def kill_scheduler(node):
+def kill_and_wait(node, actor):
     """Kills it and waits until its successor is there."""
-    before = node.kill("scheduler")
-    wait_for("a new scheduler", 20, lambda: node.pids().get("scheduler") not in (None, before))
+    before = node.kill(actor)
+    wait_for(f"a new {actor}", 20, lambda: node.pids().get(actor) not in (None, before))
+
+
+def kill_scheduler(node):
+    kill_and_wait(node, "scheduler")
 
 
 def same(what, got, wanted):
@@ -92,6 +96,36 @@ def at_once(work):
 
 
 def a_killed_scheduler_changes_no_answer():
+    a_killed_actor_changes_no_answer("scheduler")
+
+
+def a_killed_executor_changes_no_answer():
+    a_killed_actor_changes_no_answer("executor")
+
+
+def a_request_that_kills_its_executor_twice_is_poisoned():
+    """A second death before the request got on is the request's own: it is not tried a third time."""
+    with System(*SMALL) as node:
+        node.wait_ready()
+        wanted = stream(node, CASES["greedy"])
+        kills = []
+
+        def on_event(events):
+            texts = sum(1 for event in events for part in event.get("choices", []) if part.get("text"))
+            if len(kills) < 2 and texts >= (3 if not kills else kills[-1] + 1):
+                kills.append(texts)
+                kill_and_wait(node, "executor")
+
+        events, ended = node.stream(PROMPT, on_event, **GREEDY)
+        check(ended == "broken", f"the stream ended as {ended}")
+        check(events[-1].get("error", {}).get("code") == "request_killed_worker",
+              f"the last event: {events[-1]}")
+        check(node.metric("onepath_poisoned_requests_total") == 1, "it is not counted")
+        node.wait_ready(60)
+        same("the next request", stream(node, CASES["greedy"]), wanted)
+
+
+def a_killed_actor_changes_no_answer(actor):
     """All kinds of requests side by side, all of them in mid-stream when it dies."""
     with System(*SMALL) as node:
         node.wait_ready()
@@ -103,7 +137,7 @@ def a_killed_scheduler_changes_no_answer():
                 begun[name] = len(events)
                 if len(begun) == len(CASES) and not killed.is_set():
                     killed.set()
-                    kill_scheduler(node)
+                    kill_and_wait(node, actor)
             got[name] = stream(node, CASES[name], on_event)
 
         at_once([lambda n=name: follow(n) for name in CASES])
@@ -335,6 +369,7 @@ if __name__ == "__main__":
     main([a_silent_scheduler_is_replaced,
           many_requests_survive_a_kill,
           a_frozen_scheduler_that_wakes_changes_no_answer, a_scheduler_that_stays_away_is_an_error,
-          a_killed_scheduler_changes_no_answer, three_kills_in_a_row, killed_during_the_prefill,
+          a_killed_scheduler_changes_no_answer, a_killed_executor_changes_no_answer,
+          a_request_that_kills_its_executor_twice_is_poisoned, three_kills_in_a_row, killed_during_the_prefill,
           killed_between_the_last_token_and_its_end, lost_messages_are_made_good,
           killed_while_others_wait])

@@ -534,6 +534,144 @@ START_TEST(a_request_that_kills_each_scheduler_is_given_up)
 }
 END_TEST
 
+/* ---- executors that die ---------------------------------------------------------------------- */
+
+static void
+give_executor(bool is_there)
+{
+    proto_body_t body = model_body();
+    if (!is_there) {
+        memset(&body, 0, sizeof body);
+    }
+    give(SCHEDULER, PROTO_KIND_MODEL_INFO, 0, &body);
+}
+
+/* FINISHED of a scheduler that lives, whose executor does not. */
+static void
+give_lost(uint64_t request, uint32_t suspects)
+{
+    proto_body_t body = {.finished = {.reason = PROTO_FINISH_ERROR,
+                                      .prompt_tokens = 3,
+                                      .status = STATUS_ERR_PEER_LOST,
+                                      .code = proto_text("worker_lost"),
+                                      .suspects = suspects}};
+    give(SCHEDULER, PROTO_KIND_FINISHED, request, &body);
+}
+
+/* Requests of the SUBMITs in the outbox, in order. */
+static uint32_t
+submits(uint64_t *requests)
+{
+    uint32_t count = 0;
+    for (uint32_t at = 0; at < actor_outbox_count(outbox); at++) {
+        if (actor_outbox_at(outbox, at)->kind == PROTO_KIND_SUBMIT) {
+            requests[count++] = actor_outbox_at(outbox, at)->request;
+        }
+    }
+    return count;
+}
+
+/* The scheduler lives, its executor does not: the answer goes on with the next one. */
+START_TEST(a_choice_goes_on_with_the_next_executor)
+{
+    proto_body_t body;
+    attach();
+    uint64_t first = submit(1, 0);
+    give_tokens(first, 0, 4);
+    if (_i == 0) {
+        give_executor(false);
+        give_lost(first, 1);
+        ck_assert_uint_eq(actor_outbox_count(outbox), 0); /* the client hears nothing */
+        give_executor(true);
+    } else {
+        /* The next one is there before the end of what the old one had. */
+        give_executor(true);
+        give_lost(first, 1);
+        ck_assert_uint_eq(actor_outbox_count(outbox), 0);
+        ck_assert(give_timer());
+        while (count_of(PROTO_KIND_SUBMIT) == 0) {
+            ck_assert(give_timer());
+        }
+    }
+    ck_assert_uint_eq(count_of(PROTO_KIND_SUBMIT), 1);
+    const actor_emission_t *emission =
+        emitted((uint32_t)place_of(PROTO_KIND_SUBMIT), PROTO_KIND_SUBMIT, &body);
+    ck_assert_uint_ne(emission->request, first);
+    ck_assert_uint_eq(body.submit.emitted, 4);
+    ck_assert_uint_eq(body.submit.generation_max, 6);
+    ck_assert_uint_eq(state().resumed_count, 1);
+}
+END_TEST
+
+/* Robustness S5: two executors died of it, and it was alone: no third one. */
+START_TEST(a_request_that_kills_its_executor_twice_is_poisoned)
+{
+    proto_body_t body;
+    uint64_t request = 0;
+    attach();
+    (void)submit(1, 0);
+    request = actor_outbox_at(outbox, 0)->request;
+    for (uint32_t death = 0; death < 2; death++) {
+        give_tokens(request, death, 1); /* a token that the prefill still gave clears nobody */
+        give_executor(false);
+        give_lost(request, 1);
+        if (death == 0) {
+            give_executor(true);
+            ck_assert_uint_eq(submits(&request), 1);
+        }
+    }
+    emitted(0, PROTO_KIND_HTTP_END, &body);
+    ck_assert(text_is(body.http_end.code, "request_killed_worker"));
+    ck_assert_int_eq(body.http_end.status, STATUS_ERR_INTERNAL);
+    ck_assert_uint_eq(body.http_end.retry_after_ms, 0);
+    ck_assert_uint_eq(state().poisoned_count, 1);
+    give_executor(true);
+    ck_assert_uint_eq(count_of(PROTO_KIND_SUBMIT), 0);
+}
+END_TEST
+
+/* Among several nobody is guilty before they were tried one at a time; the guilty one is found,
+ * the others are answered. */
+START_TEST(suspects_are_tried_one_at_a_time)
+{
+    enum { COUNT = 3 };
+    proto_body_t body;
+    uint64_t requests[COUNT];
+    attach();
+    for (uint32_t i = 0; i < COUNT; i++) {
+        requests[i] = submit(i + 1, 0);
+    }
+    for (uint32_t death = 0; death < 2; death++) {
+        give_executor(false);
+        for (uint32_t i = 0; i < COUNT; i++) {
+            give_lost(requests[i], COUNT);
+            ck_assert_uint_eq(count_of(PROTO_KIND_HTTP_END), 0);
+        }
+        give_executor(true);
+        ck_assert_uint_eq(submits(requests), death == 0 ? COUNT : 1);
+    }
+    /* The first is innocent: tokens enough clear it, and the next one's trial begins. */
+    give_tokens(requests[0], 0, 8);
+    ck_assert(give_timer());
+    ck_assert_uint_eq(submits(requests + 1), 1);
+    /* A newcomer that shares the step is not charged with what the second one does. */
+    uint64_t newcomer = submit(9, 0);
+    give_executor(false);
+    give_lost(newcomer, 2);
+    ck_assert_uint_eq(count_of(PROTO_KIND_HTTP_END), 0);
+    give_lost(requests[1], 2);
+    emitted(0, PROTO_KIND_HTTP_END, &body);
+    ck_assert_uint_eq(body.http_end.exchange, 2);
+    ck_assert(text_is(body.http_end.code, "request_killed_worker"));
+    give_lost(requests[0], 2);
+    ck_assert_uint_eq(count_of(PROTO_KIND_HTTP_END), 0);
+    /* All others go on. */
+    give_executor(true);
+    uint64_t again[COUNT];
+    ck_assert_uint_eq(submits(again), 3);
+}
+END_TEST
+
 START_TEST(a_client_deadline_holds_while_it_waits)
 {
     proto_body_t body;
@@ -711,6 +849,9 @@ main(void)
     tcase_add_test(tcase, a_full_queue_is_tried_again_until_time_is_over);
     tcase_add_test(tcase, a_refusal_after_tokens_is_an_error);
     tcase_add_loop_test(tcase, a_request_that_kills_each_scheduler_is_given_up, 0, 2);
+    tcase_add_loop_test(tcase, a_choice_goes_on_with_the_next_executor, 0, 2);
+    tcase_add_test(tcase, a_request_that_kills_its_executor_twice_is_poisoned);
+    tcase_add_test(tcase, suspects_are_tried_one_at_a_time);
     tcase_add_test(tcase, a_client_deadline_holds_while_it_waits);
     tcase_add_test(tcase, without_room_a_choice_is_served_but_not_resumed);
     tcase_add_test(tcase, an_answer_that_outgrows_the_history_is_not_resumed);
