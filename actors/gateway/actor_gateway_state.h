@@ -8,7 +8,8 @@
  * actor_gateway_resume.c     choices without a scheduler: waiting, and being submitted again
  * actor_gateway_poison.c     choices whose executors die
  * actor_gateway_end.c        the ends of a choice
- * actor_gateway_snapshot.c   save and restore */
+ * actor_gateway_snapshot.c   save and restore
+ * Long because the state stands beside what each file does with it. */
 #ifndef ACTOR_GATEWAY_STATE_H
 #define ACTOR_GATEWAY_STATE_H
 
