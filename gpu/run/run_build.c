@@ -20,6 +20,7 @@ enum {
     SLOT_COUNT_DEFAULT = 32,
     STEP_TOKENS_DEFAULT = 512,
     CLEAR_COUNT_MIN = 1024,
+    WIDTH_WITH_DRAFT = 4,
 };
 
 proto_status_t
@@ -158,7 +159,7 @@ fill_options(run_executor_t *self)
     default_u32(&o->step_tokens_max, STEP_TOKENS_DEFAULT);
     default_u32(&o->block_granularity, CACHE_GRANULARITY_DEFAULT);
     default_u32(&o->model_len_max, config->context_len);
-    default_u32(&o->width, 1);
+    default_u32(&o->width, o->draft_path == NULL ? 1 : WIDTH_WITH_DRAFT);
     if (o->width > RUN_WIDTH_MAX) {
         return run_executor_fail(self, STATUS_ERR_CONFIG,
                                  "a decode width of %" PRIu32 "; at most %d", o->width,
@@ -317,12 +318,15 @@ make_runner(run_executor_t *self)
         .progress = self->layer,
         .workspace = &self->workspace,
         .no_padding = o->no_padding,
+        .capture = run_draft_capture(&self->draft),
     };
-    enum { TREE_COUNT = 1 }; /* the target's; a drafter's would be the second */
-    const backend_t *const trees[TREE_COUNT] = {self->backend};
+    const backend_t *const trees[] = {self->backend, self->draft.draft == NULL
+                                                         ? NULL
+                                                         : self->draft.draft->backend};
+    uint32_t tree_count = trees[1] == NULL ? 1 : 2;
     char culprits[RUN_CULPRITS_SIZE_BYTES];
     backend_support_t support =
-        run_graph_settings_support(self->device, trees, TREE_COUNT, culprits);
+        run_graph_settings_support(self->device, trees, tree_count, culprits);
     run_executor_add_summary(self, "%s", culprits);
     run_graph_settings_t graphs;
     run_graph_settings_resolve(o, support, &graphs);
@@ -379,12 +383,13 @@ make_identity(run_executor_t *self)
     (void)snprintf(self->fingerprint, sizeof self->fingerprint,
                    "model=%s;arch=%s;layers=%" PRIu32 ";kv=%s;kv_heads=%" PRIu32
                    ";head_dim=%" PRIu32 ";block=%" PRIu32 ";width=%" PRIu32
-                   ";verify=%s;draft=none;activations=%s",
+                   ";verify=%s;draft=%s;activations=%s",
                    digest, file_arch_name(config->arch), config->layer_count,
                    self->cache_dtype == CACHE_DTYPE_F32 ? "f32" : "f16", config->kv_head_count,
                    is_latent ? config->latent_dim + config->rope_dim : config->head_dim,
                    self->options.block_granularity, self->options.width,
                    self->options.verify_by_rejection ? "rejection" : "chain",
+                   self->draft.draft == NULL ? "none" : draft_info(self->draft.draft)->kind,
                    self->options.int8_activations ? "int8" : "float");
     for (uint32_t g = 0; g < cache_plan_group_count(self->plan); g++) {
         const cache_group_t *group = cache_plan_group(self->plan, g);
@@ -407,8 +412,10 @@ build(run_executor_t *self)
         {fill_options, NULL},
         {run_executor_check_options, NULL},
         {run_share_open, NULL},
+        {run_draft_open, NULL},
         {run_executor_open_cache, "page map"},
         {make_backend, "decode metadata"},
+        {run_draft_bind, "draft metadata"},
         {make_sampling, "sampling"},
         {make_buffers, "inputs and staging"},
         {make_runner, "graphs"},
@@ -471,6 +478,7 @@ run_executor_destroy(run_executor_t **self_p)
         require(status == STATUS_OK || status == STATUS_ERR_DEVICE);
         run_executor_fini_flights(self);
         run_forward_step_destroy(&self->runner);
+        run_draft_close(self);
         run_workspace_fini(&self->workspace);
         run_buffers_fini(&self->buffers);
         run_tables_destroy(&self->tables);

@@ -109,6 +109,9 @@ run_executor_slot_setup(run_executor_t *self, const proto_slot_setup_t *setup)
     if (status == STATUS_OK) {
         run_tables_clear(self->tables, setup->slot);
     }
+    if (status == STATUS_OK && self->draft.draft != NULL) {
+        draft_begin(self->draft.draft, setup->slot, setup->tokens.data, setup->tokens.count);
+    }
     return status;
 }
 
@@ -236,6 +239,10 @@ launch_step(run_executor_t *self, const proto_step_launch_t *launch, run_stage_t
     }
     self->last_logits = flight->launched.logits;
     self->last_launched = flight->launched;
+    status = run_draft_step(self, &batch, &flight->launched);
+    if (status != STATUS_OK) {
+        return status;
+    }
     return launch_outputs(self, stage, flight);
 }
 

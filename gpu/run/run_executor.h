@@ -59,7 +59,9 @@ typedef struct {
                         * computing the accepted rows again.  Same bits, more memory */
     bool share_cache;  /* for a kv-transfer: the arena can be mapped by another process, and steps
                         * tell which layers are done (run_share.h) */
-    bool autotune;     /* measure at start what changes no result: run_autotune.h */
+    const char *draft_path; /* a drafter in this process, on this device: a draft folder or a
+                             * smaller model (draft_open.h); NULL = none.  `width` 0 is 4 then */
+    bool autotune;          /* measure at start what changes no result: run_autotune.h */
 } run_executor_options_t;
 
 /* Loads the model, sizes and allocates everything, captures the graphs.  Takes seconds.

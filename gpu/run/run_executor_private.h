@@ -7,6 +7,7 @@
 #include "cache_pool.h"
 #include "file_model.h"
 #include "proto_layers.h"
+#include "run_draft.h"
 #include "run_executor.h"
 #include "run_forward_step.h"
 #include "run_ledger.h"
@@ -68,6 +69,7 @@ struct run_executor {
     uint64_t collected_count;
     run_results_t results;
     run_shadow_t shadow;
+    run_draft_t draft; /* the drafter of this process, and what it is given */
     bool graphs_off;
     const float *last_logits;
     run_launched_t last_launched;

@@ -49,7 +49,8 @@ typedef struct {
     uint32_t prefill_tokens_max;   /* top bucket of the prefill graph; 0 = none */
     bool no_padding;               /* a decode replays only at exactly a captured size */
     _Atomic uint32_t *progress;
-    run_workspace_t *workspace; /* lent: of eager forwards */
+    run_workspace_t *workspace;     /* lent: of eager forwards */
+    const model_capture_t *capture; /* lent: where taps go; NULL = nobody drafts */
 } run_forward_step_options_t;
 
 /* A checked batch: views, lent for the call. */
