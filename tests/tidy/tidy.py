@@ -22,9 +22,11 @@ ROOMS = {
     "gpu/cache": {"proto", "kernels", "gpu/device"},
     "gpu/backend": {"proto", "kernels", "gpu/device", "gpu/cache"},
     "gpu/model": {"proto", "kernels", "models", "gpu/device", "gpu/cache", "gpu/backend"},
+    "gpu/draft": {"proto", "kernels", "models", "gpu/device", "gpu/cache", "gpu/backend",
+                  "gpu/model"},
     "gpu/sample": {"proto", "kernels", "gpu/device"},
     "gpu/run": {"proto", "kernels", "models", "gpu/device", "gpu/cache", "gpu/backend", "gpu/model",
-                "gpu/sample"},
+                "gpu/draft", "gpu/sample"},
     "actors/base": {"proto"},
     "actors/recorder": {"proto", "actors/base"},
     "actors/supervisor": {"proto", "actors/base"},
@@ -75,7 +77,7 @@ BANNED = [
 PREFIXES = {
     "proto": ("proto_",), "scheduler": ("sched_",), "models": ("file_",), "kernels": ("kern_",),
     "actors": ("actor_",), "log": ("log_",), "config": ("config_",), "kit": ("kit_",), "gpu_device": ("device_",),
-    "gpu_cache": ("cache_",), "gpu_backend": ("backend_", "router_"), "gpu_model": ("model_",), "gpu_sample": ("sample_",),
+    "gpu_cache": ("cache_",), "gpu_backend": ("backend_", "router_"), "gpu_model": ("model_",), "gpu_draft": ("draft_",), "gpu_sample": ("sample_",),
     "gpu_run": ("run_",),
 }
 
