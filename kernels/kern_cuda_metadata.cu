@@ -129,7 +129,7 @@ decode_fill_kernel(const __grid_constant__ kern_decode_fill_args_t a)
     a.seq_lens[b] = is_live ? valid + (int32_t)a.width : 1;
     for (uint32_t t = 0; t < a.width; t++) {
         size_t row = (size_t)b * a.width + t;
-        int32_t id = is_live ? a.future_inputs[(size_t)slot * a.width + t] : -1;
+        int32_t id = is_live ? a.future_inputs[(size_t)slot * a.stride + t] : -1;
         bool is_token = id >= 0 && (uint32_t)id < a.vocabulary;
         a.positions[row] = is_live ? valid + (int32_t)t : 0;
         a.input_ids[row] = is_token ? id : t == 0 ? 0 : -1;
@@ -181,7 +181,7 @@ decode_commit_kernel(const __grid_constant__ kern_decode_commit_args_t a)
     /* Padded requests share the sink, which counts for ever. */
     atomicAdd(reinterpret_cast<unsigned *>(a.valid_lengths + slot), (unsigned)accepted);
     if (accepted > 0 && (uint32_t)accepted <= a.width) {
-        set_next_input(a.future_inputs + (size_t)slot * a.width, a.width,
+        set_next_input(a.future_inputs + (size_t)slot * a.stride, a.stride,
                        a.tokens[(size_t)b * a.width + (uint32_t)accepted - 1]);
     }
 }

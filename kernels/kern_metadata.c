@@ -161,7 +161,7 @@ kern_decode_fill_host(const void *args, kern_share_t *share)
         a->seq_lens[b] = is_live ? valid + (int32_t)a->width : 1;
         for (uint32_t t = 0; t < a->width; t++) {
             size_t row = (size_t)b * a->width + t;
-            int32_t id = is_live ? a->future_inputs[(size_t)slot * a->width + t] : -1;
+            int32_t id = is_live ? a->future_inputs[(size_t)slot * a->stride + t] : -1;
             a->positions[row] = is_live ? valid + (int32_t)t : 0;
             a->input_ids[row] = window_id(id, t, a->vocabulary);
         }
@@ -211,7 +211,7 @@ kern_decode_commit_host(const void *args, kern_share_t *share)
         /* The sink slot counts for ever: let it wrap. */
         a->valid_lengths[slot] = (int32_t)((uint32_t)a->valid_lengths[slot] + (uint32_t)accepted);
         if (accepted > 0 && (uint32_t)accepted <= a->width) {
-            set_next_input(a->future_inputs + (size_t)slot * a->width, a->width,
+            set_next_input(a->future_inputs + (size_t)slot * a->stride, a->stride,
                            a->tokens[(size_t)b * a->width + (uint32_t)accepted - 1]);
         }
     }

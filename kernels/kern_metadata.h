@@ -95,10 +95,11 @@ typedef struct {
     uint32_t bs;
     uint32_t actual_bs;
     uint32_t width;
+    uint32_t stride; /* of future_inputs, at least width: a step may be narrower than the map */
     uint32_t vocabulary;
     int32_t sink;
     const int32_t *valid_lengths; /* [slots + 2] */
-    const int32_t *future_inputs; /* [slots + 2][width] */
+    const int32_t *future_inputs; /* [slots + 2][stride] */
     int32_t *slots;               /* [bs] */
     int32_t *write_slots;         /* [bs] */
     int32_t *input_ids;           /* [bs * width] */
@@ -132,8 +133,9 @@ typedef struct {
     const int32_t *accept_lengths; /* [bs] */
     uint32_t bs;
     uint32_t width;
+    uint32_t stride; /* of future_inputs, at least width */
     int32_t *valid_lengths;
-    int32_t *future_inputs; /* [slots + 2][width] */
+    int32_t *future_inputs; /* [slots + 2][stride] */
 } kern_decode_commit_args_t;
 void kern_decode_commit_host(const void *args, kern_share_t *share);
 

@@ -32,7 +32,6 @@ carve_header(run_header_t *header, int32_t *memory, const run_buffers_options_t 
         {&header->extend_lens, o->bs_max},    {&header->cu_lens, (size_t)o->bs_max + 1},
         {&header->sample_indices, o->bs_max}, {&header->sample_slots, o->bs_max},
         {&header->sample_lens, o->bs_max},    {&header->gather_rows, (size_t)o->bs_max * o->width},
-        {&header->next_ids, o->bs_max},
     };
     return carve(memory, parts, sizeof parts / sizeof *parts);
 }
@@ -198,10 +197,10 @@ run_buffers_upload(run_buffers_t *self, const run_stage_t *stage, uint32_t token
 }
 
 void
-run_buffers_poison_tails(run_buffers_t *self, uint32_t bs)
+run_buffers_poison_tails(run_buffers_t *self, uint32_t bs, uint32_t width)
 {
     const run_buffers_options_t *o = &self->options;
-    size_t rows = (size_t)bs * o->width;
+    size_t rows = (size_t)bs * width;
     struct {
         int32_t *memory;
         size_t first;
@@ -250,7 +249,8 @@ run_buffers_fill_decode(run_buffers_t *self, const run_decode_fill_t *fill)
         .staged_slots = self->header.slots + fill->first,
         .bs = fill->bs,
         .actual_bs = fill->actual_bs,
-        .width = self->options.width,
+        .width = fill->width,
+        .stride = self->options.width,
         .vocabulary = fill->vocabulary,
         .sink = run_buffers_sink(self),
         .valid_lengths = self->valid_lengths,

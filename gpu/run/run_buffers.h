@@ -26,7 +26,6 @@ typedef struct {
     int32_t *extend_lens;    /* [bs_max] extends */
     int32_t *cu_lens;        /* [bs_max + 1] extends */
     int32_t *sample_indices; /* [bs_max] extends: row in the outputs, -1 = none */
-    int32_t *next_ids;       /* [bs_max] extends: the prompt's token behind the chunk, or -1 */
     int32_t *sample_slots;   /* [bs_max] sampled extends */
     int32_t *sample_lens;    /* [bs_max] sampled extends */
     int32_t *gather_rows;    /* [bs_max * width] rows with logits */
@@ -100,6 +99,7 @@ typedef struct {
     uint32_t first_row; /* its first row */
     uint32_t bs;        /* requests, padding included */
     uint32_t actual_bs; /* live ones; 0 = idle */
+    uint32_t width;     /* rows of a request: at most the buffers' */
     uint32_t vocabulary;
 } run_decode_fill_t;
 
@@ -110,8 +110,9 @@ void run_buffers_fill_decode(run_buffers_t *self, const run_decode_fill_t *fill)
 /* Launches what the extends' rows get from the uploaded header: positions, slots, lengths. */
 void run_buffers_fill_extend(run_buffers_t *self, uint32_t extends);
 
-/* Fills what lies behind the first `bs` requests with a value that no code survives reading. */
-void run_buffers_poison_tails(run_buffers_t *self, uint32_t bs);
+/* Fills what lies behind the first `bs` requests, of `width` rows each, with a value that no code
+ * survives reading. */
+void run_buffers_poison_tails(run_buffers_t *self, uint32_t bs, uint32_t width);
 
 /* Launches a copy of bytes. */
 void run_buffers_copy(const run_buffers_t *self, void *to, const void *from, size_t size_bytes);

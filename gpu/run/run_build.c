@@ -1,5 +1,6 @@
 /* Building an executor: device, weights, cache, backend tree, sampling, runner, graphs; and taking
  * it apart in reverse. */
+#include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -20,8 +21,9 @@ enum {
     SLOT_COUNT_DEFAULT = 32,
     STEP_TOKENS_DEFAULT = 512,
     CLEAR_COUNT_MIN = 1024,
-    WIDTH_WITH_DRAFT = 4,
 };
+
+static const uint64_t DRAFT_WAIT_NS = 100000000u;
 
 proto_status_t
 run_executor_fail(run_executor_t *self, proto_status_t status, const char *format, ...)
@@ -159,7 +161,7 @@ fill_options(run_executor_t *self)
     default_u32(&o->step_tokens_max, STEP_TOKENS_DEFAULT);
     default_u32(&o->block_granularity, CACHE_GRANULARITY_DEFAULT);
     default_u32(&o->model_len_max, config->context_len);
-    default_u32(&o->width, o->draft_path == NULL ? 1 : WIDTH_WITH_DRAFT);
+    default_u32(&o->width, 1);
     if (o->width > RUN_WIDTH_MAX) {
         return run_executor_fail(self, STATUS_ERR_CONFIG,
                                  "a decode width of %" PRIu32 "; at most %d", o->width,
@@ -200,7 +202,7 @@ fill_options(run_executor_t *self)
 }
 
 proto_status_t
-run_executor_make_backend(run_executor_t *self, backend_t **out_p)
+run_executor_make_backend(run_executor_t *self, uint32_t width, backend_t **out_p)
 {
     const file_config_t *config = model_config(self->model);
     run_backend_options_t options = {
@@ -209,7 +211,7 @@ run_executor_make_backend(run_executor_t *self, backend_t **out_p)
                 .device = self->device,
                 .stream = self->stream,
                 .bs_max = self->options.slot_count,
-                .width = self->options.width,
+                .width = width,
                 .step_tokens_max = self->options.step_tokens_max,
                 .model_len_max = self->options.model_len_max,
                 .q_heads = config->head_count,
@@ -249,7 +251,11 @@ run_executor_make_backend(run_executor_t *self, backend_t **out_p)
 static proto_status_t
 make_backend(run_executor_t *self)
 {
-    return run_executor_make_backend(self, &self->backend);
+    proto_status_t status = run_executor_make_backend(self, self->options.width, &self->backend);
+    if (status == STATUS_OK && self->options.width > 1) {
+        status = run_executor_make_backend(self, 1, &self->single_backend);
+    }
+    return status;
 }
 
 static proto_status_t
@@ -302,6 +308,20 @@ make_buffers(run_executor_t *self)
     return run_buffers_init(&self->buffers, &options);
 }
 
+/* The runner of steps without candidates: the same sizes, a tree of width 1. */
+static proto_status_t
+make_single(run_executor_t *self, run_forward_step_options_t *options)
+{
+    uint32_t count = 0;
+    options->capture_sizes = run_forward_step_ladder(self->runner, &count);
+    options->capture_size_count = count;
+    options->backend = self->single_backend;
+    options->width = 1;
+    options->prefill_tokens_max = 0;
+    options->prefill = run_forward_step_prefill(self->runner);
+    return run_forward_step_new(options, &self->single);
+}
+
 static proto_status_t
 make_runner(run_executor_t *self)
 {
@@ -318,15 +338,13 @@ make_runner(run_executor_t *self)
         .progress = self->layer,
         .workspace = &self->workspace,
         .no_padding = o->no_padding,
-        .capture = run_draft_capture(&self->draft),
+        .width = o->width,
     };
-    const backend_t *const trees[] = {self->backend, self->draft.draft == NULL
-                                                         ? NULL
-                                                         : self->draft.draft->backend};
-    uint32_t tree_count = trees[1] == NULL ? 1 : 2;
+    enum { TREE_COUNT = 1 }; /* the target's; a drafter's would be the second */
+    const backend_t *const trees[TREE_COUNT] = {self->backend};
     char culprits[RUN_CULPRITS_SIZE_BYTES];
     backend_support_t support =
-        run_graph_settings_support(self->device, trees, tree_count, culprits);
+        run_graph_settings_support(self->device, trees, TREE_COUNT, culprits);
     run_executor_add_summary(self, "%s", culprits);
     run_graph_settings_t graphs;
     run_graph_settings_resolve(o, support, &graphs);
@@ -338,6 +356,9 @@ make_runner(run_executor_t *self)
     if (status == STATUS_OK) {
         run_executor_note_memory(self, "workspaces");
         status = run_autotune(self);
+    }
+    if (status == STATUS_OK && o->width > 1) {
+        status = make_single(self, &options);
     }
     if (status == STATUS_OK) {
         status = run_executor_capture(self);
@@ -370,6 +391,43 @@ make_runner(run_executor_t *self)
     return STATUS_OK;
 }
 
+/* The way to a drafter.  Its file is shared memory of the machine, no memory of the device. */
+static proto_status_t
+make_draft(run_executor_t *self)
+{
+    const run_executor_options_t *o = &self->options;
+    if (o->draft_ring_path == NULL || o->width < 2) {
+        return STATUS_OK;
+    }
+    const sample_outputs_t *outputs = sample_pool_outputs(self->sample);
+    const uint8_t *region = outputs->region;
+    run_draft_options_t options = {
+        .ring_path = o->draft_ring_path,
+        .ring_id = o->draft_ring_id,
+        .device = self->device,
+        .stream = self->stream,
+        .buffers = &self->buffers,
+        .lengths_at = (size_t)((const uint8_t *)outputs->accept_lengths - region),
+        .flags_at = (size_t)(outputs->row_flags - region),
+        .slot_count = o->slot_count,
+        .width = o->width,
+        .vocabulary = model_config(self->model)->vocab_size,
+        .model_len_max = o->model_len_max,
+        .wait_ns = o->draft_wait_ns != 0 ? o->draft_wait_ns : DRAFT_WAIT_NS,
+    };
+    proto_status_t status = run_draft_new(&options, &self->draft);
+    if (status != STATUS_OK) {
+        return run_executor_fail(self, status, "cannot make the drafter's ring '%s': %s",
+                                 o->draft_ring_path,
+                                 status == STATUS_ERR_IO ? strerror(errno)
+                                                         : proto_status_text(status));
+    }
+    run_executor_add_summary(self, "drafter: %.1f MiB shared in %s\n",
+                             (double)run_draft_size_bytes(self->draft) / 1048576.0,
+                             o->draft_ring_path);
+    return STATUS_OK;
+}
+
 /* What a peer must agree on to share tokens, pages or logs with this executor. */
 static void
 make_identity(run_executor_t *self)
@@ -389,7 +447,8 @@ make_identity(run_executor_t *self)
                    is_latent ? config->latent_dim + config->rope_dim : config->head_dim,
                    self->options.block_granularity, self->options.width,
                    self->options.verify_by_rejection ? "rejection" : "chain",
-                   self->draft.draft == NULL ? "none" : draft_info(self->draft.draft)->kind,
+                   self->draft != NULL && self->options.drafter != NULL ? self->options.drafter
+                                                                        : "none",
                    self->options.int8_activations ? "int8" : "float");
     for (uint32_t g = 0; g < cache_plan_group_count(self->plan); g++) {
         const cache_group_t *group = cache_plan_group(self->plan, g);
@@ -412,15 +471,14 @@ build(run_executor_t *self)
         {fill_options, NULL},
         {run_executor_check_options, NULL},
         {run_share_open, NULL},
-        {run_draft_open, NULL},
         {run_executor_open_cache, "page map"},
         {make_backend, "decode metadata"},
-        {run_draft_bind, "draft metadata"},
         {make_sampling, "sampling"},
         {make_buffers, "inputs and staging"},
         {make_runner, "graphs"},
         {run_executor_settle_cache, NULL},
         {run_executor_init_flights, NULL},
+        {make_draft, NULL},
     };
     for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
         proto_status_t status = steps[i].run(self);
@@ -476,13 +534,15 @@ run_executor_destroy(run_executor_t **self_p)
     if (self->stream != NULL) {
         proto_status_t status = device_stream_synchronize(self->stream);
         require(status == STATUS_OK || status == STATUS_ERR_DEVICE);
+        run_draft_destroy(&self->draft);
         run_executor_fini_flights(self);
+        run_forward_step_destroy(&self->single);
         run_forward_step_destroy(&self->runner);
-        run_draft_close(self);
         run_workspace_fini(&self->workspace);
         run_buffers_fini(&self->buffers);
         run_tables_destroy(&self->tables);
         sample_pool_destroy(&self->sample);
+        backend_destroy(&self->single_backend);
         backend_destroy(&self->backend);
         backend_destroy(&self->planted_backend);
         device_release(self->device, DEVICE_MEMORY_PINNED, (void **)&self->zero_fields);

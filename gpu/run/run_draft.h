@@ -1,44 +1,68 @@
-/* run_draft.h - the executor's half of a drafter: the target's configuration, the buffer that taps
- * go to, the round that a drafter is given, and its candidates on their way to the next window.
+/* run_draft.h - the executor's half of speculation: rounds out, candidates in.
  *
- * Here the drafter itself lives in the same process and on the executor's stream too, so that a
- * round's proposal is there before the next step is launched.  The device thread. */
+ * It owns the ring (draft_ring.h) and the token store in it, and knows for each slot the candidates
+ * that wait for its next step.  Work runs in three places:
+ *   run_draft_take   enqueued before a step: waits (bounded) for the answer to the step before it,
+ *                    checks what came and puts it behind the last verified tokens
+ *   run_draft_post   enqueued behind a step: its tokens into the store, its rows into a ring slot,
+ *                    and which candidates were right
+ *   the rest         on the device thread
+ * A drafter that is late, lost or wrong costs candidates, never a step: a row without candidates is
+ * a single-token row of the same graph.  After a wait that was in vain nothing is waited for until
+ * the drafter has caught up.
+ *
+ * Steps of width 1 have no place for candidates; what was proposed for them is compared with the
+ * token that came, which costs nothing and tells what a wide step would have given. */
 #ifndef RUN_DRAFT_H
 #define RUN_DRAFT_H
 
-#include "draft_base.h"
-#include "model_capture.h"
-#include "proto_status.h"
-#include "run_forward_step.h"
+#include "draft_ring.h"
+#include "proto_codec.h"
+#include "run_buffers.h"
 
-struct run_executor;
+typedef struct run_draft run_draft_t; /* opaque */
 
 typedef struct {
-    draft_t *draft; /* NULL = none */
-    model_capture_t capture;
-    uint32_t *dropped;   /* device, [1]: rows with a candidate that was no token */
-    draft_round_t round; /* the last one */
-    uint32_t slots_host[PROTO_ROWS_MAX];
-    bool is_on; /* false: rounds are taken, candidates are not */
-} run_draft_t;
+    const char *ring_path;
+    uint64_t ring_id;
+    device_t *device;
+    device_stream_t *stream;
+    run_buffers_t *buffers; /* lent */
+    size_t lengths_at;      /* of the accepted lengths in a stage's outputs, bytes */
+    size_t flags_at;        /* of the row flags */
+    uint32_t slot_count;
+    uint32_t width; /* N, at least 2 */
+    uint32_t vocabulary;
+    uint32_t model_len_max;
+    uint64_t wait_ns; /* the longest that a step waits for candidates */
+} run_draft_options_t;
 
-/* Opens the drafter that the options name, configures the target's taps and allocates their buffer;
- * nothing without one.  After the model, before the cache is laid out. */
-MUST_CHECK proto_status_t run_draft_open(struct run_executor *self);
-/* Its layers over the cache that is bound now, and its decode buffers. */
-MUST_CHECK proto_status_t run_draft_bind(struct run_executor *self);
-void run_draft_close(struct run_executor *self);
+/* Makes the ring's file, too.  STATUS_ERR_CONFIG, STATUS_ERR_IO, STATUS_ERR_NO_MEMORY.  The caller
+ * owns *out_p. */
+MUST_CHECK proto_status_t run_draft_new(const run_draft_options_t *options, run_draft_t **out_p);
+/* The stream must be idle. */
+void run_draft_destroy(run_draft_t **self_p);
 
-/* What a forward is given: NULL without taps. */
-const model_capture_t *run_draft_capture(const run_draft_t *self);
+/* Answers of this incarnation count from now on; 0 = nobody's, and who waits goes on at once.  Any
+ * thread. */
+void run_draft_admit(run_draft_t *self, uint64_t epoch);
 
-/* The round of a step that was launched just now; its views live until the next launch. */
-void run_draft_fill_round(const struct run_executor *self, const run_batch_t *batch,
-                          const run_launched_t *launched, uint32_t *slots_host, draft_round_t *out);
+/* A request takes a slot: what was known of it is replaced by these tokens. */
+void run_draft_begin(run_draft_t *self, uint32_t slot, const int32_t *tokens, uint32_t count);
 
-/* Launches the proposal of the step that was launched just now, and its way into the future inputs.
- * Nothing without a drafter. */
-MUST_CHECK proto_status_t run_draft_step(struct run_executor *self, const run_batch_t *batch,
-                                         const run_launched_t *launched);
+/* Enqueues what comes before the step in `stage`, number `index`. */
+MUST_CHECK proto_status_t run_draft_take(run_draft_t *self, uint32_t index,
+                                         const proto_step_launch_t *launch,
+                                         const run_stage_t *stage);
+
+/* Enqueues what comes behind it, when its outputs are in the stage.  requests[rows]: each row's
+ * place among the outputs, -1 = none; lent until the step is collected. */
+MUST_CHECK proto_status_t run_draft_post(run_draft_t *self, uint32_t index, const int32_t *requests,
+                                         uint32_t sampled_extends);
+
+/* Adds what the step says of candidates; the views live until its stage is used again. */
+void run_draft_collect(run_draft_t *self, uint32_t index, proto_step_done_t *out);
+
+size_t run_draft_size_bytes(const run_draft_t *self);
 
 #endif

@@ -97,6 +97,7 @@ run_executor_info(const run_executor_t *self, proto_executor_info_t *out)
     out->group_windows = (proto_column_u32_t){self->group_windows, groups};
     out->group_packings = (proto_column_u32_t){self->group_packings, groups};
     out->page_hash_key = (proto_bytes_t){self->page_hash_key, sizeof self->page_hash_key};
+    out->hidden_size = config->hidden_size;
 }
 
 proto_status_t
@@ -108,9 +109,9 @@ run_executor_slot_setup(run_executor_t *self, const proto_slot_setup_t *setup)
     proto_status_t status = sample_pool_setup(self->sample, setup);
     if (status == STATUS_OK) {
         run_tables_clear(self->tables, setup->slot);
-    }
-    if (status == STATUS_OK && self->draft.draft != NULL) {
-        draft_begin(self->draft.draft, setup->slot, setup->tokens.data, setup->tokens.count);
+        if (self->draft != NULL) {
+            run_draft_begin(self->draft, setup->slot, setup->tokens.data, setup->tokens.count);
+        }
     }
     return status;
 }
@@ -180,6 +181,7 @@ note_rows(run_executor_t *self, const proto_step_launch_t *launch, run_flight_t 
     uint32_t extends = launch->extend_slots.count;
     uint32_t request = 0;
     flight->step = launch->step;
+    flight->width = launch->width;
     flight->extend_count = extends;
     flight->row_count = extends + launch->decode_slots.count;
     flight->has_logprobs = false;
@@ -193,6 +195,20 @@ note_rows(run_executor_t *self, const proto_step_launch_t *launch, run_flight_t 
         flight->logprob_widths[row] = (uint8_t)width;
         flight->has_logprobs = flight->has_logprobs || width > 0;
     }
+}
+
+/* Steps without decode rows have no width. */
+static run_forward_step_t *
+runner_of(const run_executor_t *self, const proto_step_launch_t *launch)
+{
+    return launch->decode_slots.count == 0 ? self->runner
+                                           : run_executor_runner(self, launch->width);
+}
+
+static uint32_t
+stage_index(const run_executor_t *self, const run_stage_t *stage)
+{
+    return (uint32_t)(stage - self->buffers.stages);
 }
 
 static proto_status_t
@@ -209,7 +225,14 @@ launch_outputs(run_executor_t *self, run_stage_t *stage, run_flight_t *flight)
         run_buffers_copy(&self->buffers, stage->logprob_values, outputs->logprob_values,
                          entries * sizeof(float));
     }
-    proto_status_t status = device_event_record(flight->ended, self->stream);
+    proto_status_t status = STATUS_OK;
+    if (self->draft != NULL) {
+        status = run_draft_post(self->draft, stage_index(self, stage), flight->requests,
+                                flight->launched.sampled_extends);
+    }
+    if (status == STATUS_OK) {
+        status = device_event_record(flight->ended, self->stream);
+    }
     if (status == STATUS_OK && self->options.on_complete != NULL) {
         status = device_stream_call(self->stream, self->options.on_complete,
                                     self->options.on_complete_context);
@@ -226,23 +249,25 @@ launch_step(run_executor_t *self, const proto_step_launch_t *launch, run_stage_t
         return status;
     }
     launch_clears(self, launch, stage);
+    if (self->draft != NULL) {
+        status = run_draft_take(self->draft, stage_index(self, stage), launch, stage);
+        if (status != STATUS_OK) {
+            return status;
+        }
+    }
     run_batch_t batch = {.stage = stage, .launch = launch};
     batch.tables =
         run_buffers_upload_tables(&self->buffers, stage, self->tables, flight->row_count);
     run_share_begin_step(self, launch->step);
     status = self->shadow.is_wanted
                  ? run_shadow_launch(self, &batch, &flight->launched)
-                 : run_forward_step_launch(self->runner, &batch, &flight->launched);
+                 : run_forward_step_launch(runner_of(self, launch), &batch, &flight->launched);
     run_share_end_step(self, launch->step);
     if (status != STATUS_OK) {
         return status;
     }
     self->last_logits = flight->launched.logits;
     self->last_launched = flight->launched;
-    status = run_draft_step(self, &batch, &flight->launched);
-    if (status != STATUS_OK) {
-        return status;
-    }
     return launch_outputs(self, stage, flight);
 }
 
@@ -251,6 +276,9 @@ note_failure(run_executor_t *self, proto_status_t status)
 {
     if (status == STATUS_ERR_INTERNAL) {
         const char *fault = run_forward_step_fault(self->runner);
+        if (fault[0] == '\0' && self->single != NULL) {
+            fault = run_forward_step_fault(self->single);
+        }
         (void)snprintf(self->fault, sizeof self->fault, "%s",
                        fault[0] != '\0' ? fault : proto_status_text(status));
     } else {
@@ -274,7 +302,8 @@ run_executor_launch(run_executor_t *self, const proto_step_launch_t *launch)
     uint32_t index = (uint32_t)(self->launched_count % RUN_STAGE_COUNT);
     run_stage_t *stage = &self->buffers.stages[index];
     run_flight_t *flight = &self->flights[index];
-    if (launch->decode_slots.count > 0 && launch->width != self->options.width) {
+    if (launch->decode_slots.count > 0 && launch->width != 1 &&
+        launch->width != self->options.width) {
         return STATUS_ERR_INVALID;
     }
     proto_status_t status = check_clears(self, launch);
@@ -350,8 +379,7 @@ gather_rows(run_executor_t *self, const run_flight_t *flight, const run_stage_t 
         results->row_flags[row] = request < 0 ? 0 : view.row_flags[index];
         results->token_counts[row] = (uint8_t)count;
         results->logprob_widths[row] = (uint8_t)width;
-        size_t from =
-            index < sampled ? index : sampled + (size_t)(index - sampled) * self->options.width;
+        size_t from = index < sampled ? index : sampled + (size_t)(index - sampled) * flight->width;
         for (uint32_t i = 0; i < count; i++, from++) {
             results->tokens[token_count++] = view.tokens[from];
             if (width > 0) {
@@ -393,6 +421,9 @@ run_executor_collect(run_executor_t *self, proto_step_done_t *out)
     out->logprob_widths = (proto_column_u8_t){results->logprob_widths, flight->row_count};
     out->logprob_ids = (proto_column_i32_t){results->logprob_ids, entries};
     out->logprob_values = (proto_column_f32_t){results->logprob_values, entries};
+    if (self->draft != NULL) {
+        run_draft_collect(self->draft, index, out);
+    }
     self->collected_count++;
     return STATUS_OK;
 }
@@ -410,6 +441,14 @@ run_executor_reset(run_executor_t *self)
     return self->sticky;
 }
 
+void
+run_executor_draft_admit(run_executor_t *self, uint64_t epoch)
+{
+    if (self->draft != NULL) {
+        run_draft_admit(self->draft, epoch);
+    }
+}
+
 /* ---- what an operator may ask of a running executor ------------------------------------------ */
 
 void
@@ -417,6 +456,9 @@ run_executor_set_graphs(run_executor_t *self, bool on)
 {
     self->graphs_off = !on;
     run_forward_step_set_graphs(self->runner, on);
+    if (self->single != NULL) {
+        run_forward_step_set_graphs(self->single, on);
+    }
 }
 
 void

@@ -59,9 +59,12 @@ typedef struct {
                         * computing the accepted rows again.  Same bits, more memory */
     bool share_cache;  /* for a kv-transfer: the arena can be mapped by another process, and steps
                         * tell which layers are done (run_share.h) */
-    const char *draft_path; /* a drafter in this process, on this device: a draft folder or a
-                             * smaller model (draft_open.h); NULL = none.  `width` 0 is 4 then */
-    bool autotune;          /* measure at start what changes no result: run_autotune.h */
+    bool autotune;     /* measure at start what changes no result: run_autotune.h */
+    const char
+        *draft_ring_path;   /* the ring to a drafter is made here, with width > 1; NULL = none */
+    uint64_t draft_ring_id; /* names it */
+    uint64_t draft_wait_ns; /* the longest wait of a step for candidates; 0 = 100 ms */
+    const char *drafter;    /* which one, for the fingerprint; NULL = "none" */
 } run_executor_options_t;
 
 /* Loads the model, sizes and allocates everything, captures the graphs.  Takes seconds.
@@ -95,6 +98,10 @@ bool run_executor_is_busy(const run_executor_t *self);
 
 /* Waits for what is in flight and drops it; forgets every slot and table. */
 MUST_CHECK proto_status_t run_executor_reset(run_executor_t *self);
+
+/* Candidates of this incarnation of the drafter count from now on; 0 = nobody's: a step that waits
+ * for some goes on at once.  Nothing without a ring.  Any thread. */
+void run_executor_draft_admit(run_executor_t *self, uint64_t epoch);
 
 /* Off: decode steps run eagerly, on: they are replayed again, with the same tokens.  Between two
  * launches, at any time; the captured graphs are kept. */

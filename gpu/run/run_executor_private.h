@@ -24,6 +24,7 @@ typedef struct {
     run_launched_t launched;
     uint32_t extend_count;
     uint32_t row_count;
+    uint32_t width;          /* of its decode rows */
     int32_t *requests;       /* [bs_max] row to index in the outputs; -1 = no token */
     uint8_t *logprob_widths; /* [bs_max] */
     bool has_logprobs;
@@ -62,14 +63,18 @@ struct run_executor {
     run_buffers_t buffers;
     run_workspace_t workspace; /* of eager forwards */
     run_forward_step_t *runner;
+    /* With a width above 1: the tree and the graphs of steps of width 1, over the same cache,
+     * buffers and prefill graph.  NULL otherwise. */
+    backend_t *single_backend;
+    run_forward_step_t *single;
     kern_page_field_t *zero_fields; /* device, [zero_field_count] */
     uint32_t zero_field_count;
     run_flight_t flights[RUN_STAGE_COUNT]; /* index = stage */
     uint64_t launched_count;
     uint64_t collected_count;
     run_results_t results;
+    run_draft_t *draft; /* the drafter's half that is ours; NULL = no drafter */
     run_shadow_t shadow;
-    run_draft_t draft; /* the drafter of this process, and what it is given */
     bool graphs_off;
     const float *last_logits;
     run_launched_t last_launched;
@@ -94,8 +99,17 @@ MUST_CHECK proto_status_t run_executor_check_model(run_executor_t *self);
 /* The same of the options, once defaults are filled in. */
 MUST_CHECK proto_status_t run_executor_check_options(run_executor_t *self);
 
-/* A tree bound to the executor's cache, with its decode buffers.  The caller owns *out_p. */
-MUST_CHECK proto_status_t run_executor_make_backend(run_executor_t *self, backend_t **out_p);
+/* A tree of that width bound to the executor's cache, with its decode buffers.  The caller owns
+ * *out_p. */
+MUST_CHECK proto_status_t run_executor_make_backend(run_executor_t *self, uint32_t width,
+                                                    backend_t **out_p);
+
+/* Who runs steps of that width. */
+static inline run_forward_step_t *
+run_executor_runner(const run_executor_t *self, uint32_t width)
+{
+    return width == 1 && self->single != NULL ? self->single : self->runner;
+}
 
 /* For the parts of start-up: what went wrong, and a line of the summary. */
 proto_status_t run_executor_fail(run_executor_t *self, proto_status_t status, const char *format,

@@ -60,6 +60,10 @@ make_prefill(run_forward_step_t *self)
             return status;
         }
     }
+    if (o->prefill != NULL) {
+        self->prefill = o->prefill;
+        return STATUS_OK;
+    }
     if (o->prefill_tokens_max == 0) {
         return STATUS_OK;
     }
@@ -148,7 +152,9 @@ run_forward_step_destroy(run_forward_step_t **self_p)
         return;
     }
     run_forward_step_release(self);
-    run_prefill_graph_destroy(&self->prefill);
+    if (self->options.prefill == NULL) {
+        run_prefill_graph_destroy(&self->prefill);
+    }
     run_narrow_destroy(&self->narrow);
     free(self);
     *self_p = NULL;
@@ -166,7 +172,7 @@ run_forward_step_release(run_forward_step_t *self)
     self->captured_count = 0;
     device_pool_destroy(&self->pool);
     self->pool_bytes = 0;
-    if (self->prefill != NULL) {
+    if (self->prefill != NULL && self->options.prefill == NULL) {
         run_prefill_graph_release(self->prefill);
     }
 }
@@ -185,7 +191,7 @@ decode_body(run_forward_step_t *self, uint32_t bs, room_t room)
 {
     const run_forward_step_options_t *o = &self->options;
     run_buffers_t *buffers = o->buffers;
-    uint32_t width = buffers->options.width;
+    uint32_t width = o->width;
     model_context_t context = {
         .stream = o->stream,
         .backend = o->backend,
@@ -198,7 +204,6 @@ decode_body(run_forward_step_t *self, uint32_t bs, room_t room)
         .workspace = room.memory,
         .workspace_bytes = room.size_bytes,
         .progress = o->progress,
-        .capture = o->capture,
     };
     const float *logits = model_forward(o->model, &context);
     run_window_t window = {.logits = logits, .bs = bs};
@@ -213,7 +218,7 @@ key_of(const run_forward_step_t *self, uint32_t bs)
 {
     return (run_graph_key_t){
         .sampler_variant = RUN_SAMPLER_POOL,
-        .width = self->options.buffers->options.width,
+        .width = self->options.width,
         .bs = bs,
     };
 }
@@ -258,7 +263,7 @@ capture_decode(run_forward_step_t *self)
     if (count == 0) {
         return STATUS_OK;
     }
-    uint32_t rows = ladder[count - 1] * o->buffers->options.width;
+    uint32_t rows = ladder[count - 1] * o->width;
     self->pool_bytes = model_workspace_bytes(o->model, rows, rows);
     proto_status_t status = device_pool_new(o->device, self->pool_bytes, &self->pool);
     captured_t captured[RUN_LADDER_LEN_MAX] = {0};
@@ -287,7 +292,6 @@ extend_context(run_forward_step_t *self)
         .workspace = eager_room(self).memory,
         .workspace_bytes = eager_room(self).size_bytes,
         .progress = o->progress,
-        .capture = o->capture,
     };
 }
 
@@ -295,7 +299,7 @@ proto_status_t
 run_forward_step_capture(run_forward_step_t *self)
 {
     proto_status_t status = capture_decode(self);
-    if (status == STATUS_OK && self->prefill != NULL) {
+    if (status == STATUS_OK && self->prefill != NULL && self->options.prefill == NULL) {
         model_context_t context = extend_context(self);
         status = run_prefill_graph_capture(self->prefill, &context, &self->failed_bucket);
     }
@@ -344,6 +348,7 @@ fill_decode(run_forward_step_t *self, uint32_t first, uint32_t first_row, uint32
         .first_row = first_row,
         .bs = bs,
         .actual_bs = actual_bs,
+        .width = self->options.width,
         .vocabulary = model_config(self->options.model)->vocab_size,
     };
     run_buffers_fill_decode(self->options.buffers, &fill);
@@ -387,7 +392,7 @@ launch_decode(run_forward_step_t *self, const run_batch_t *batch, run_launched_t
     uint32_t bs = captured == NULL ? actual_bs : captured->key.bs;
     run_buffers_upload(o->buffers, batch->stage, 0);
     if (o->graph_debug) {
-        run_buffers_poison_tails(o->buffers, bs);
+        run_buffers_poison_tails(o->buffers, bs, o->width);
     }
     fill_decode(self, 0, 0, bs, actual_bs);
     backend_refresh_t refresh = {
@@ -406,7 +411,7 @@ launch_decode(run_forward_step_t *self, const run_batch_t *batch, run_launched_t
     }
     out->sampled_extends = 0;
     out->request_count = actual_bs;
-    out->logit_rows = actual_bs * o->buffers->options.width;
+    out->logit_rows = actual_bs * o->width;
     if (captured == NULL) {
         status = check_leaks(self, bs);
         if (status != STATUS_OK) {
@@ -513,7 +518,7 @@ launch_extend(run_forward_step_t *self, const run_batch_t *batch, run_launched_t
     uint32_t extends = batch->launch->extend_slots.count;
     uint32_t decodes = batch->launch->decode_slots.count;
     uint32_t tokens = batch->launch->extend_tokens.count;
-    uint32_t width = buffers->options.width;
+    uint32_t width = o->width;
     uint32_t sampled = 0;
     for (uint32_t i = 0; i < extends; i++) {
         sampled += batch->launch->extend_samples.data[i] != 0;

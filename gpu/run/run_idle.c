@@ -35,7 +35,9 @@ run_idle_forward(const run_forward_step_options_t *o, uint32_t bs)
     if (bs == 0 || bs > buffers->options.bs_max) {
         return STATUS_ERR_INVALID;
     }
-    run_decode_fill_t fill = {.bs = bs, .vocabulary = model_config(o->model)->vocab_size};
+    run_decode_fill_t fill = {.bs = bs,
+                              .width = o->width,
+                              .vocabulary = model_config(o->model)->vocab_size};
     run_buffers_fill_decode(buffers, &fill);
     proto_status_t status = init_metadata(o, bs);
     if (status != STATUS_OK) {
@@ -45,7 +47,7 @@ run_idle_forward(const run_forward_step_options_t *o, uint32_t bs)
         .stream = o->stream,
         .backend = o->backend,
         .mode = BACKEND_MODE_IDLE,
-        .rows = bs * buffers->options.width,
+        .rows = bs * o->width,
         .input_ids = buffers->input_ids,
         .positions = buffers->positions,
         .workspace = o->workspace->memory,

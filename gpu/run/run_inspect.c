@@ -57,18 +57,6 @@ run_inspect_plant_candidates(run_executor_t *self, uint32_t slot, const int32_t 
 }
 
 proto_status_t
-run_inspect_future(run_executor_t *self, uint32_t slot, int32_t *out, uint32_t count)
-{
-    uint32_t width = self->options.width;
-    if (slot == 0 || slot > self->options.slot_count || count != width) {
-        return STATUS_ERR_INVALID;
-    }
-    run_buffers_copy(&self->buffers, out, self->buffers.future_inputs + (size_t)slot * width,
-                     width * sizeof *out);
-    return device_stream_synchronize(self->stream);
-}
-
-proto_status_t
 run_inspect_plant_rebind(run_executor_t *self)
 {
     proto_status_t status = device_stream_synchronize(self->stream);
@@ -79,7 +67,7 @@ run_inspect_plant_rebind(run_executor_t *self)
         return STATUS_ERR_INVALID;
     }
     self->planted_backend = self->backend;
-    status = run_executor_make_backend(self, &self->backend);
+    status = run_executor_make_backend(self, self->options.width, &self->backend);
     if (status != STATUS_OK) {
         self->backend = self->planted_backend;
         self->planted_backend = NULL;

@@ -68,7 +68,7 @@ const model_view_t *
 run_narrow_plan(run_narrow_t *self, const proto_step_launch_t *launch)
 {
     uint32_t extends = launch->extend_slots.count;
-    uint32_t width = self->sizes.width;
+    uint32_t width = launch->width;
     int32_t *sources = self->stages + (self->planned++ % RUN_STAGE_COUNT) * self->count;
     int32_t *cu_lens = sources + self->rows_max;
     int32_t *gathers = cu_lens + self->sizes.bs_max + 1;

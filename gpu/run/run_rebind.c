@@ -15,10 +15,8 @@ run_executor_capture(run_executor_t *self)
 {
     run_workspace_freeze(&self->workspace);
     proto_status_t status = run_forward_step_capture(self->runner);
-    if (status == STATUS_OK && self->draft.draft != NULL) {
-        status = draft_capture(self->draft.draft);
-    }
-    return status;
+    return status == STATUS_OK && self->single != NULL ? run_forward_step_capture(self->single)
+                                                       : status;
 }
 
 proto_status_t
@@ -64,6 +62,9 @@ cache_init(const run_executor_t *self, uint32_t parent_count, cache_t *out)
     if (status == STATUS_OK) {
         status = backend_validate_cache_pool(self->backend, &out->pool);
     }
+    if (status == STATUS_OK && self->single_backend != NULL) {
+        status = backend_validate_cache_pool(self->single_backend, &out->pool);
+    }
     if (status != STATUS_OK) {
         cache_fini(out);
     }
@@ -77,6 +78,9 @@ build_anew(run_executor_t *self)
     proto_status_t status = run_executor_publish_cache(self);
     if (status == STATUS_OK) {
         status = run_executor_init_tree(self->backend);
+    }
+    if (status == STATUS_OK && self->single_backend != NULL) {
+        status = run_executor_init_tree(self->single_backend);
     }
     if (status == STATUS_OK) {
         status = run_forward_step_reserve(self->runner);
@@ -102,11 +106,17 @@ run_executor_rebind(run_executor_t *self, uint32_t parent_count)
     if (status != STATUS_OK) {
         return status;
     }
+    if (self->single != NULL) {
+        run_forward_step_release(self->single);
+    }
     run_forward_step_release(self->runner);
     self->last_logits = NULL; /* they lay in a graph's pool, or were computed over the old cache */
     self->last_launched = (run_launched_t){.logits = NULL};
     run_workspace_unfreeze(&self->workspace);
     status = backend_set_cache_pool(self->backend, &cache.pool);
+    if (status == STATUS_OK && self->single_backend != NULL) {
+        status = backend_set_cache_pool(self->single_backend, &cache.pool);
+    }
     if (status != STATUS_OK) {
         cache_fini(&cache);
         return status;
@@ -114,11 +124,8 @@ run_executor_rebind(run_executor_t *self, uint32_t parent_count)
     cache_t old = {.plan = self->plan, .arena = self->arena};
     self->plan = cache.plan;
     self->arena = cache.arena;
-    status = run_draft_bind(self); /* before the old plan goes: geometries are compared */
     cache_fini(&old);
-    if (status == STATUS_OK) {
-        status = build_anew(self);
-    }
+    status = build_anew(self);
     self->rebound_fixed_bytes =
         device_memory_used_bytes(self->device) - self->ledger.begin_bytes - cache.used_bytes;
     return status;

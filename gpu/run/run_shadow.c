@@ -22,6 +22,7 @@ enum { AREA_BEFORE, AREA_EAGER, AREA_REPLAY, AREA_COUNT };
 
 typedef struct {
     run_executor_t *executor;
+    run_forward_step_t *runner; /* of the step's width */
     const run_batch_t *batch;
     uint32_t actual_bs;
     uint32_t padded_bs;
@@ -70,9 +71,10 @@ cut_span(void *context, const char *path, const void *address, size_t size_bytes
 }
 
 static void
-visit_inputs(const run_buffers_t *buffers, uint32_t bs, backend_visit_fn visit, void *context)
+visit_inputs(const check_t *check, uint32_t bs, backend_visit_fn visit, void *context)
 {
-    size_t rows = (size_t)bs * buffers->options.width;
+    const run_buffers_t *buffers = &check->executor->buffers;
+    size_t rows = (size_t)bs * check->batch->launch->width;
     visit(context, "input.token_ids", buffers->input_ids, rows * sizeof(int32_t));
     visit(context, "input.positions", buffers->positions, rows * sizeof(int32_t));
     visit(context, "input.seq_lens", buffers->seq_lens, bs * sizeof(int32_t));
@@ -125,7 +127,7 @@ static void
 add_cache_spans(check_t *check)
 {
     const run_executor_t *executor = check->executor;
-    uint32_t width = executor->buffers.options.width;
+    uint32_t width = check->batch->launch->width;
     for (uint32_t f = 0; f < cache_plan_field_count(executor->plan); f++) {
         const cache_field_t *field = cache_plan_field(executor->plan, f);
         for (uint32_t b = 0; b < check->actual_bs; b++) {
@@ -155,11 +157,12 @@ static void
 add_spans(check_t *check)
 {
     run_executor_t *executor = check->executor;
+    backend_t *backend = run_forward_step_options(check->runner)->backend;
     const int32_t *slots = check->batch->stage->header.slots;
-    visit_inputs(&executor->buffers, check->padded_bs, add_span, check);
-    backend_visit_step_spans(executor->backend, check->padded_bs, add_span, check);
-    visit_inputs(&executor->buffers, check->actual_bs, cut_span, check);
-    backend_visit_step_spans(executor->backend, check->actual_bs, cut_span, check);
+    visit_inputs(check, check->padded_bs, add_span, check);
+    backend_visit_step_spans(backend, check->padded_bs, add_span, check);
+    visit_inputs(check, check->actual_bs, cut_span, check);
+    backend_visit_step_spans(backend, check->actual_bs, cut_span, check);
     require(check->compare_at == check->span_count);
     add_cache_spans(check);
     sample_pool_visit_step_spans(executor->sample, slots, check->actual_bs, add_span, check);
@@ -197,8 +200,7 @@ count_max(const check_t *check)
     enum { FIXED = 5 + 2 + 5, BACKEND = 1024 };
     const run_executor_t *executor = check->executor;
     return FIXED + BACKEND + check->actual_bs +
-           cache_plan_field_count(executor->plan) * check->actual_bs *
-               executor->buffers.options.width;
+           cache_plan_field_count(executor->plan) * check->actual_bs * check->batch->launch->width;
 }
 
 static proto_status_t
@@ -208,10 +210,11 @@ check_init(run_executor_t *executor, const run_batch_t *batch, check_t *check)
     uint32_t decodes = batch->launch->decode_slots.count;
     *check = (check_t){
         .executor = executor,
+        .runner = run_executor_runner(executor, batch->launch->width),
         .batch = batch,
         .actual_bs = decodes,
-        .padded_bs = run_forward_step_padded_bs(executor->runner, decodes),
     };
+    check->padded_bs = run_forward_step_padded_bs(check->runner, decodes);
     size_t lengths_bytes = ((size_t)buffers->options.slot_count + 2) * sizeof(int32_t);
     proto_status_t status = alloc_pinned(check, lengths_bytes, &check->lengths);
     if (status != STATUS_OK) {
@@ -229,7 +232,7 @@ check_init(run_executor_t *executor, const run_batch_t *batch, check_t *check)
     }
     add_spans(check);
     require(!check->is_short);
-    check->logit_bytes = (size_t)decodes * buffers->options.width *
+    check->logit_bytes = (size_t)decodes * batch->launch->width *
                          model_config(executor->model)->vocab_size * sizeof(float);
     for (uint32_t i = 0; status == STATUS_OK && i < AREA_COUNT; i++) {
         status = alloc_pinned(check, check->area_bytes, &check->areas[i]);
@@ -266,7 +269,7 @@ static proto_status_t
 run_once(check_t *check, uint32_t area, run_launched_t *out)
 {
     run_executor_t *executor = check->executor;
-    proto_status_t status = run_forward_step_launch(executor->runner, check->batch, out);
+    proto_status_t status = run_forward_step_launch(check->runner, check->batch, out);
     if (status != STATUS_OK) {
         return status;
     }
@@ -305,9 +308,9 @@ run_both(check_t *check, run_launched_t *out)
     save(check, AREA_BEFORE);
     proto_status_t status = is_planted ? flip_byte(check) : STATUS_OK;
     if (status == STATUS_OK) {
-        run_forward_step_set_graphs(executor->runner, false);
+        run_forward_step_set_graphs(check->runner, false);
         status = run_once(check, AREA_EAGER, out);
-        run_forward_step_set_graphs(executor->runner, true);
+        run_forward_step_set_graphs(check->runner, true);
     }
     if (status == STATUS_OK && is_planted) {
         status = flip_byte(check); /* and back */
@@ -395,9 +398,10 @@ run_shadow_launch(run_executor_t *self, const run_batch_t *batch, run_launched_t
 {
     run_shadow_t *shadow = &self->shadow;
     const proto_step_launch_t *launch = batch->launch;
+    run_forward_step_t *runner = run_executor_runner(self, launch->width);
     bool is_decode = launch->extend_slots.count == 0 && launch->decode_slots.count > 0;
-    if (!is_decode || run_forward_step_padded_bs(self->runner, launch->decode_slots.count) == 0) {
-        return run_forward_step_launch(self->runner, batch, out);
+    if (!is_decode || run_forward_step_padded_bs(runner, launch->decode_slots.count) == 0) {
+        return run_forward_step_launch(runner, batch, out);
     }
     shadow->is_wanted = false;
     shadow->is_done = true;
@@ -408,7 +412,7 @@ run_shadow_launch(run_executor_t *self, const run_batch_t *batch, run_launched_t
         (void)snprintf(shadow->text, sizeof shadow->text,
                        "no memory for a check of %" PRIu32 " requests", check.actual_bs);
         check_fini(&check);
-        return run_forward_step_launch(self->runner, batch, out);
+        return run_forward_step_launch(runner, batch, out);
     }
     if (status == STATUS_OK) {
         status = run_both(&check, out);

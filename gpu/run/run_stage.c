@@ -9,10 +9,10 @@ run_stage_fill(const run_buffers_options_t *sizes, const proto_step_launch_t *la
 {
     uint32_t extends = launch->extend_slots.count;
     uint32_t decodes = launch->decode_slots.count;
-    if (extends > sizes->bs_max || decodes > sizes->bs_max - extends ||
+    if ((decodes > 0 && (launch->width == 0 || launch->width > sizes->width)) ||
+        extends > sizes->bs_max || decodes > sizes->bs_max - extends ||
         launch->extend_begins.count != extends || launch->extend_lengths.count != extends ||
-        launch->extend_samples.count != extends ||
-        (launch->extend_next_ids.count != 0 && launch->extend_next_ids.count != extends)) {
+        launch->extend_samples.count != extends) {
         return STATUS_ERR_INVALID;
     }
     run_header_t *header = &stage->header;
@@ -33,8 +33,6 @@ run_stage_fill(const run_buffers_options_t *sizes, const proto_step_launch_t *la
         header->extend_lens[i] = (int32_t)length;
         header->cu_lens[i + 1] = (int32_t)tokens;
         header->sample_indices[i] = -1;
-        header->next_ids[i] =
-            launch->extend_next_ids.count == 0 ? -1 : launch->extend_next_ids.data[i];
         if (launch->extend_samples.data[i] != 0) {
             header->sample_indices[i] = (int32_t)sampled;
             header->sample_slots[sampled] = (int32_t)slot;
@@ -43,7 +41,7 @@ run_stage_fill(const run_buffers_options_t *sizes, const proto_step_launch_t *la
             sampled++;
         }
     }
-    uint64_t rows = tokens + (uint64_t)decodes * sizes->width;
+    uint64_t rows = tokens + (uint64_t)decodes * launch->width;
     if (launch->extend_tokens.count != tokens || rows > sizes->step_tokens_max) {
         return STATUS_ERR_INVALID;
     }
@@ -53,9 +51,9 @@ run_stage_fill(const run_buffers_options_t *sizes, const proto_step_launch_t *la
             return STATUS_ERR_INVALID;
         }
         header->slots[extends + i] = (int32_t)slot;
-        for (uint32_t t = 0; t < sizes->width; t++) {
-            header->gather_rows[sampled + i * sizes->width + t] =
-                (int32_t)(tokens + i * sizes->width + t);
+        for (uint32_t t = 0; t < launch->width; t++) {
+            header->gather_rows[sampled + i * launch->width + t] =
+                (int32_t)(tokens + i * launch->width + t);
         }
     }
     if (tokens > 0) {

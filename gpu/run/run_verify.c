@@ -35,7 +35,7 @@ void
 run_verify_decodes(const run_forward_step_options_t *o, const run_window_t *window)
 {
     run_buffers_t *buffers = o->buffers;
-    uint32_t width = buffers->options.width;
+    uint32_t width = o->width;
     if (window->bs == 0) {
         return;
     }
@@ -59,6 +59,7 @@ run_verify_decodes(const run_forward_step_options_t *o, const run_window_t *wind
         .accept_lengths = accept_lengths,
         .bs = window->bs,
         .width = width,
+        .stride = buffers->options.width,
         .valid_lengths = buffers->valid_lengths,
         .future_inputs = buffers->future_inputs,
     };
@@ -69,7 +70,7 @@ void
 run_verify_commit_states(const run_forward_step_options_t *o, uint32_t bs, uint32_t extends,
                          uint32_t sampled_extends)
 {
-    if (bs == 0 || o->buffers->options.width == 1) {
+    if (bs == 0 || o->width == 1) {
         return;
     }
     const int32_t *accept_lengths = sample_pool_outputs(o->sample)->accept_lengths;

@@ -105,6 +105,7 @@ driver_open(driver_t *self, const run_executor_options_t *options)
     ck_assert_msg(status == STATUS_OK, "run_executor_new: %s: %s", proto_status_name(status),
                   error);
     run_executor_info(self->executor, &self->info);
+    self->width = self->info.decode_width;
     uint32_t granularity = self->info.group_granularities.data[0];
     uint32_t len_max = self->info.model_len_max + 2 * self->info.decode_width;
     self->columns = (len_max + granularity - 1) / granularity;
@@ -219,7 +220,6 @@ driver_try_launch(driver_t *self, const driver_extend_t *extends, uint32_t exten
     uint32_t begins[DRIVER_SLOTS_MAX];
     uint32_t lengths[DRIVER_SLOTS_MAX];
     uint8_t samples[DRIVER_SLOTS_MAX];
-    int32_t next_ids[DRIVER_SLOTS_MAX];
     static int32_t tokens[DRIVER_TOKENS_MAX * 4];
     static driver_patches_t patches;
     patches.count = 0;
@@ -231,7 +231,6 @@ driver_try_launch(driver_t *self, const driver_extend_t *extends, uint32_t exten
         begins[i] = extend->begin;
         lengths[i] = extend->length;
         samples[i] = extend->sample;
-        next_ids[i] = extend->next == NULL ? -1 : *extend->next;
         memcpy(tokens + token_count, extend->tokens, extend->length * sizeof *tokens);
         token_count += extend->length;
         if (!self->is_patched[extend->slot]) {
@@ -244,14 +243,13 @@ driver_try_launch(driver_t *self, const driver_extend_t *extends, uint32_t exten
     }
     proto_step_launch_t launch = {
         .step = self->step + 1,
-        .width = self->info.decode_width,
+        .width = self->width,
         .extend_slots = {slots, extend_count},
         .extend_begins = {begins, extend_count},
         .extend_lengths = {lengths, extend_count},
         .extend_samples = {samples, extend_count},
         .extend_tokens = {tokens, token_count},
         .decode_slots = {decodes, decode_count},
-        .extend_next_ids = {next_ids, extend_count},
     };
     driver_patch_launch(&patches, &launch);
     is_outside = false;
@@ -338,8 +336,7 @@ driver_prefill(driver_t *self, uint32_t slot, const int32_t *tokens, uint32_t co
                                   .begin = at,
                                   .length = length,
                                   .sample = at + length == count,
-                                  .tokens = tokens + at,
-                                  .next = at + length == count ? NULL : tokens + at + length};
+                                  .tokens = tokens + at};
         driver_step(self, &extend, 1, NULL, 0, &result);
         ck_assert_uint_eq(result.counts[0], extend.sample);
     }

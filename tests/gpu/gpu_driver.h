@@ -23,7 +23,8 @@ typedef struct {
     run_executor_t *executor;
     proto_executor_info_t info;
     uint64_t step;
-    uint32_t columns;                                          /* of a slot */
+    uint32_t width;   /* of the next step: the executor's own, or 1 */
+    uint32_t columns; /* of a slot */
     uint32_t blocks[DRIVER_SLOTS_MAX + 1][DRIVER_COLUMNS_MAX]; /* wanted tables of group 0 */
     uint32_t group_count;
     uint32_t offsets[DRIVER_GROUPS_MAX]; /* from a block of group 0 to the same place in another */
@@ -37,7 +38,6 @@ typedef struct {
     uint32_t length;
     bool sample;
     const int32_t *tokens; /* of the range */
-    const int32_t *next;   /* the prompt's token behind the range, for drafters; NULL = none */
 } driver_extend_t;
 
 /* Patches of one launch. */

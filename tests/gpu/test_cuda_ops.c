@@ -717,6 +717,7 @@ START_TEST(integer_operations_match)
                                         .bs = BS,
                                         .actual_bs = 5,
                                         .width = WIDTH,
+                                        .stride = WIDTH,
                                         .vocabulary = 50,
                                         .sink = SLOT_ROWS - 1,
                                         .valid_lengths = out[i][8],
@@ -743,6 +744,7 @@ START_TEST(integer_operations_match)
                                             .accept_lengths = staged,
                                             .bs = BS,
                                             .width = WIDTH,
+                                            .stride = WIDTH,
                                             .valid_lengths = out[i][8],
                                             .future_inputs = out[i][9]};
         ops->decode_commit(stream, &commit);

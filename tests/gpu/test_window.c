@@ -183,7 +183,57 @@ START_TEST(two_steps_in_flight_give_one_token_each)
 }
 END_TEST
 
-/* A width is the executor's; another one, or too much of it, is refused. */
+/* A plan chooses between the executor's width and 1: whatever it chooses, step by step, the tokens
+ * are those of width 1, and a candidate that a narrow step had no place for is never taken for one
+ * of a later step. */
+START_TEST(narrow_steps_between_wide_ones_change_nothing)
+{
+    enum { WIDTH = 4, ROUNDS = 9 };
+    width_make_answers(&width_fixtures[_i]);
+    run_executor_options_t options = width_options(&width_fixtures[_i], WIDTH);
+    driver_t driver;
+    driver_open(&driver, &options);
+    uint32_t slots[SLOTS];
+    uint32_t valid[SLOTS];
+    for (uint32_t s = 0; s < SLOTS; s++) {
+        const answer_t *answer = &width_answers[s + 1];
+        slots[s] = s + 1;
+        valid[s] = answer->prompt_length;
+        driver_setup(&driver, s + 1, answer->tokens, valid[s], &answer->sampling);
+        (void)driver_prefill(&driver, s + 1, answer->tokens, valid[s], 64);
+    }
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        driver.width = round % 3 == 1 ? 1 : WIDTH;
+        uint32_t right[SLOTS];
+        for (uint32_t s = 0; s < SLOTS; s++) {
+            const answer_t *answer = &width_answers[s + 1];
+            int32_t candidates[WIDTH - 1];
+            right[s] = (round + s) % WIDTH;
+            for (uint32_t i = 0; i < WIDTH - 1; i++) {
+                int32_t next = answer->tokens[valid[s] + 1 + i];
+                candidates[i] = i == right[s] ? (next + 1) % VOCABULARY : next;
+            }
+            ck_assert_int_eq(run_inspect_plant_candidates(driver.executor, s + 1, candidates,
+                                                          WIDTH - 1),
+                             STATUS_OK);
+        }
+        driver_result_t result;
+        driver_step(&driver, NULL, 0, slots, SLOTS, &result);
+        for (uint32_t s = 0; s < SLOTS; s++) {
+            uint32_t count = driver.width == 1 ? 1 : right[s] + 1;
+            ck_assert_uint_eq(result.counts[s], count);
+            for (uint32_t i = 0; i < count; i++) {
+                ck_assert_int_eq(result.windows[s][i],
+                                 width_answers[s + 1].tokens[valid[s] + 1 + i]);
+            }
+            valid[s] += count;
+        }
+    }
+    driver_close(&driver);
+}
+END_TEST
+
+/* A width is the executor's, or 1; another one, or too much of it, is refused. */
 START_TEST(widths_out_of_range_are_refused)
 {
     char error[512];
@@ -203,10 +253,13 @@ START_TEST(widths_out_of_range_are_refused)
     int32_t prompt[5] = {1, 2, 3, 4, 5};
     driver_setup(&driver, 1, prompt, 5, NULL);
     (void)driver_prefill(&driver, 1, prompt, 5, 5);
-    driver.info.decode_width = 1;
     uint32_t slot = 1;
-    ck_assert_int_eq(driver_try_launch(&driver, NULL, 0, &slot, 1), STATUS_ERR_INVALID);
-    driver.info.decode_width = RUN_WIDTH_MAX;
+    const uint32_t wrong[] = {0, 2, RUN_WIDTH_MAX - 1, RUN_WIDTH_MAX + 1};
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        driver.width = wrong[i];
+        ck_assert_int_eq(driver_try_launch(&driver, NULL, 0, &slot, 1), STATUS_ERR_INVALID);
+    }
+    driver.width = RUN_WIDTH_MAX;
     ck_assert_int_eq(driver_try_launch(&driver, NULL, 0, &slot, 1), STATUS_OK);
     driver_result_t result;
     driver_collect(&driver, &result);
@@ -228,6 +281,7 @@ main(void)
     tcase_add_loop_test(tests, mixed_rounds_order_extends_before_decodes, 0, FIXTURE_COUNT);
     tcase_add_loop_test(tests, a_stop_token_ends_the_row, 0, FIXTURE_COUNT);
     tcase_add_loop_test(tests, two_steps_in_flight_give_one_token_each, 0, FIXTURE_COUNT);
+    tcase_add_loop_test(tests, narrow_steps_between_wide_ones_change_nothing, 0, FIXTURE_COUNT);
     tcase_add_test(tests, widths_out_of_range_are_refused);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
