@@ -5,6 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "actor_drafter.h"
+#include "actor_drafter_shared.h"
 #include "actor_executor.h"
 #include "actor_fault.h"
 #include "actor_gateway.h"
@@ -17,7 +19,7 @@
 
 static const cli_command_t actor_command = {
     .name = "actor",
-    .usage = "actor gateway|scheduler|executor|recorder MODEL [OPTIONS]",
+    .usage = "actor gateway|scheduler|executor|drafter|recorder MODEL [OPTIONS]",
     .text = "Runs one actor in this process.  The sockets are in --run-dir: start the scheduler\n"
             "first.  `serve` does this for you.",
     .examples =
@@ -27,7 +29,7 @@ static const cli_command_t actor_command = {
         "  onepath actor scheduler model.gguf --run-dir /run/onepath --scheduler ipc:///run/s",
     .options = cli_node_options,
     .is_node = true,
-    .words = "gateway scheduler executor recorder",
+    .words = "gateway scheduler executor drafter recorder",
     .word_count_min = 2,
     .word_count_max = 2,
 };
@@ -167,6 +169,53 @@ run_scheduler(const session_t *session)
 }
 
 static int
+run_drafter(const session_t *session)
+{
+    const cli_node_t *node = &session->node;
+    char endpoint[CLI_ENDPOINT_SIZE_BYTES];
+    cli_node_drafter_endpoint(node, endpoint);
+    const actor_drafter_options_t options = {
+        .name = node->name,
+        .epoch = session->epoch,
+        .executor_endpoint = endpoint,
+        .supervisor_endpoint = node->supervisor,
+        .ring_fd = session->ring_fd,
+        .stop = &cli_stop,
+        .kind = node->drafter,
+    };
+    return actor_drafter_run(&options);
+}
+
+/* Fills in what an executor needs for a drafter beside it or, as *shared_p, in its own process. */
+static proto_status_t
+add_drafter(const cli_node_t *node, actor_executor_options_t *options,
+            actor_drafter_shared_t **shared_p)
+{
+    static char endpoint[CLI_ENDPOINT_SIZE_BYTES];
+    static char ring[CLI_ENDPOINT_SIZE_BYTES];
+    if (!cli_node_has_drafter(node)) {
+        return STATUS_OK;
+    }
+    cli_node_drafter_endpoint(node, endpoint);
+    cli_node_draft_ring(node, ring);
+    options->drafter_endpoint = endpoint;
+    options->run.drafter = node->drafter;
+    options->run.draft_ring_path = ring;
+    options->run.draft_ring_id = proto_clock_realtime_ns(proto_clock_system());
+    if (!node->drafter_shared) {
+        return STATUS_OK;
+    }
+    const actor_drafter_options_t drafter = {.kind = node->drafter};
+    proto_status_t status = actor_drafter_shared_new(&drafter, shared_p);
+    if (status == STATUS_OK) {
+        options->drafter_endpoint = actor_drafter_shared_endpoint();
+        options->zmq_context = actor_drafter_shared_context(*shared_p);
+        status = actor_drafter_shared_start(*shared_p);
+    }
+    return status;
+}
+
+static int
 run_executor(const session_t *session)
 {
     const cli_node_t *node = &session->node;
@@ -175,7 +224,7 @@ run_executor(const session_t *session)
     if (cli_capture_sizes_parse(node, capture_sizes, &capture_size_count) != STATUS_OK) {
         return CLI_EXIT_CONFIG; /* not of a node that was checked */
     }
-    const actor_executor_options_t options = {
+    actor_executor_options_t options = {
         .name = node->name,
         .epoch = session->epoch,
         .scheduler_endpoint = session->executor_endpoint,
@@ -205,11 +254,17 @@ run_executor(const session_t *session)
                 .graph_debug = node->graph_debug,
                 .int8_activations = node->int8_activations,
                 .cache_dtype = node->cache_dtype,
-                .width = node->decode_width,
+                .width = cli_node_width(node),
             },
         .null_device = node->null_device,
     };
-    return actor_executor_run(&options);
+    actor_drafter_shared_t *shared = NULL;
+    int code = CLI_EXIT_TEMPORARY;
+    if (add_drafter(node, &options, &shared) == STATUS_OK) {
+        code = actor_executor_run(&options);
+    }
+    actor_drafter_shared_destroy(&shared);
+    return code;
 }
 
 static int
@@ -251,6 +306,7 @@ static const struct {
     {"gateway", PROTO_ROLE_GATEWAY, run_gateway},
     {"scheduler", PROTO_ROLE_SCHEDULER, run_scheduler},
     {"executor", PROTO_ROLE_EXECUTOR, run_executor},
+    {"drafter", PROTO_ROLE_DRAFTER, run_drafter},
     {"recorder", PROTO_ROLE_RECORDER, run_recorder},
 };
 
@@ -354,7 +410,7 @@ cli_actor(int argc, char **argv)
     }
     fprintf(stderr,
             "onepath actor: '%s' is no actor; there are: gateway, scheduler, executor, "
-            "recorder\n",
+            "drafter, recorder\n",
             session.kind);
     return CLI_EXIT_CONFIG;
 }

@@ -9,7 +9,7 @@
 
 static const cli_option_t bisect_cli_options[] = {
     {"actor", CLI_OPTION_TEXT, offsetof(cli_replay_options_t, actor), 0, 0, "NAME",
-     "which actor of a folder: its name, or scheduler, gateway, executor", false},
+     "which actor of a folder: its name, or scheduler, gateway, executor, drafter", false},
     {"epoch", CLI_OPTION_TEXT, offsetof(cli_replay_options_t, epoch), 0, 0, "HEX",
      "which incarnation of it, as in the file's name (the only one)", false},
     {"from", CLI_OPTION_TEXT, offsetof(cli_replay_options_t, from), 0, 0, "SEQ",

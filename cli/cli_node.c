@@ -61,8 +61,12 @@ const cli_option_t cli_node_options[] = {
     FLAG("disable-prefill-graph", disable_prefill_graph, "steps with prompts use no graph"),
     NUMBER("prefill-graph-max-tokens", prefill_graph_tokens_max, 1, 65536, "TOKENS",
            "largest step with prompts that uses a graph (2048, or the largest step)"),
+    TEXT("drafter", drafter, "NAME",
+         "who proposes tokens that the model then verifies: ngram (prompt lookup) or off (off)"),
     NUMBER("decode-width", decode_width, 1, 16, "TOKENS",
-           "tokens that a decode row computes; for developers: nobody proposes them yet (1)"),
+           "tokens that a decode row may compute, the proposed ones included (4 with a drafter)"),
+    FLAG("drafter-shared", drafter_shared,
+         "the drafter is a thread of the executor's process, instead of a process"),
     FLAG("no-autotune", no_autotune, "do not measure at start which batch sizes need a graph"),
     FLAG("graph-debug", graph_debug, "check every captured address before each replay"),
     FLAG("int8-activations", int8_activations,
@@ -117,7 +121,7 @@ cli_node_init(cli_node_t *node)
     node->step_tokens_max = 512;
     node->queue_len_max = 1024;
     node->block_granularity = 64;
-    node->decode_width = 1;
+    node->drafter = "off";
     node->device = "auto";
     node->kernels = "auto";
     node->cache_dtype = "auto";
@@ -210,6 +214,15 @@ cli_node_check(const cli_node_t *node)
                 node->cache_dtype);
         return STATUS_ERR_CONFIG;
     }
+    if (strcmp(node->drafter, "off") != 0 && strcmp(node->drafter, "ngram") != 0) {
+        fprintf(stderr, "onepath: --drafter is '%s'; it takes ngram or off\n", node->drafter);
+        return STATUS_ERR_CONFIG;
+    }
+    if (strcmp(node->drafter, "off") != 0 && node->decode_width == 1) {
+        fprintf(stderr, "onepath: --drafter %s needs a --decode-width of 2 or more; it is 1\n",
+                node->drafter);
+        return STATUS_ERR_CONFIG;
+    }
     if (node->scheduler != NULL && !actor_endpoint_is_local(node->scheduler)) {
         fprintf(stderr,
                 "onepath: --scheduler is '%s'; it takes ipc:///PATH or tcp://127.0.0.1:PORT (links "
@@ -258,6 +271,34 @@ cli_node_scheduler_endpoint(const cli_node_t *node, proto_role_t role,
 {
     (void)snprintf(out, CLI_ENDPOINT_SIZE_BYTES, "ipc://%s/scheduler-%s", node->run_dir,
                    proto_role_name(role));
+}
+
+bool
+cli_node_has_drafter(const cli_node_t *node)
+{
+    return strcmp(node->drafter, "off") != 0 && !node->null_device;
+}
+
+uint32_t
+cli_node_width(const cli_node_t *node)
+{
+    enum { WITH_DRAFTER = 4 };
+    if (node->decode_width != 0) {
+        return node->decode_width;
+    }
+    return cli_node_has_drafter(node) ? WITH_DRAFTER : 1;
+}
+
+void
+cli_node_drafter_endpoint(const cli_node_t *node, char out[CLI_ENDPOINT_SIZE_BYTES])
+{
+    (void)snprintf(out, CLI_ENDPOINT_SIZE_BYTES, "ipc://%s/executor-drafter", node->run_dir);
+}
+
+void
+cli_node_draft_ring(const cli_node_t *node, char out[CLI_ENDPOINT_SIZE_BYTES])
+{
+    (void)snprintf(out, CLI_ENDPOINT_SIZE_BYTES, "%s/draft-ring", node->run_dir);
 }
 
 const char *

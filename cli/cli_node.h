@@ -37,7 +37,9 @@ typedef struct {
     uint32_t prefill_graph_tokens_max; /* 0 = the executor's default */
     bool no_autotune;
     bool graph_debug;
-    uint32_t decode_width;
+    uint32_t decode_width; /* 0 = 4 with a drafter, 1 without */
+    const char *drafter;   /* "off", "ngram" */
+    bool drafter_shared;
     bool int8_activations;
     const char *cache_dtype;
     bool null_device;
@@ -99,6 +101,13 @@ enum { CLI_ENDPOINT_SIZE_BYTES = 256 };
 /* Where the built-in scheduler of this node listens for that role. */
 void cli_node_scheduler_endpoint(const cli_node_t *node, proto_role_t role,
                                  char out[CLI_ENDPOINT_SIZE_BYTES]);
+
+/* Whether this node has a drafter, and the width of its decode rows. */
+bool cli_node_has_drafter(const cli_node_t *node);
+uint32_t cli_node_width(const cli_node_t *node);
+/* Where the executor of this node listens for a drafter, and the file that both map. */
+void cli_node_drafter_endpoint(const cli_node_t *node, char out[CLI_ENDPOINT_SIZE_BYTES]);
+void cli_node_draft_ring(const cli_node_t *node, char out[CLI_ENDPOINT_SIZE_BYTES]);
 
 /* The folder of the message log, or NULL: off and ring write none. */
 const char *cli_node_log_dir(const cli_node_t *node);

@@ -13,7 +13,7 @@
 #include "cli_node.h"
 #include "proto_clock.h"
 
-enum { CHILD_COUNT_MAX = 4, DEMO_TOKENS_MAX = 160 };
+enum { CHILD_COUNT_MAX = 5, DEMO_TOKENS_MAX = 160 };
 
 static const uint64_t DEMO_TIMEOUT_NS = 120ULL * 1000 * 1000 * 1000;
 
@@ -150,7 +150,7 @@ run(session_t *session)
     static char endpoints[2][CLI_ENDPOINT_SIZE_BYTES];
     cli_node_scheduler_endpoint(node, PROTO_ROLE_GATEWAY, endpoints[0]);
     cli_node_scheduler_endpoint(node, PROTO_ROLE_EXECUTOR, endpoints[1]);
-    const actor_supervisor_child_t all[CHILD_COUNT_MAX] = {
+    actor_supervisor_child_t all[CHILD_COUNT_MAX] = {
         {.name = "gateway",
          .role = PROTO_ROLE_GATEWAY,
          .argv = cli_node_argv(node, "gateway", session->model),
@@ -165,17 +165,31 @@ run(session_t *session)
          .argv = cli_node_argv(node, "executor", session->model),
          .scheduler_endpoint = endpoints[1],
          .has_ring = recording},
-        {.name = "recorder",
-         .role = PROTO_ROLE_RECORDER,
-         .argv = cli_node_argv(node, "recorder", session->model),
-         .is_recorder = true,
-         /* Without its folder there is no log that somebody asked for; without the rings'
-          * reader nothing is lost. */
-         .optional = !to_folder},
     };
+    uint32_t child_count = 3;
+    if (cli_node_has_drafter(node) && !node->drafter_shared) {
+        all[child_count++] = (actor_supervisor_child_t){
+            .name = "drafter",
+            .role = PROTO_ROLE_DRAFTER,
+            .argv = cli_node_argv(node, "drafter", session->model),
+            .has_ring = recording,
+            .optional = true /* decoding goes on without it */
+        };
+    }
+    if (recording) {
+        all[child_count++] = (actor_supervisor_child_t){
+            .name = "recorder",
+            .role = PROTO_ROLE_RECORDER,
+            .argv = cli_node_argv(node, "recorder", session->model),
+            .is_recorder = true,
+            /* Without its folder there is no log that somebody asked for; without the rings'
+             * reader nothing is lost. */
+            .optional = !to_folder,
+        };
+    }
     const actor_supervisor_options_t options = {
         .children = all,
-        .child_count = recording ? CHILD_COUNT_MAX : CHILD_COUNT_MAX - 1,
+        .child_count = child_count,
         .run_dir = node->run_dir,
         .restart_count_max = node->restart_intensity,
         .grace_ns = (uint64_t)node->drain_timeout_s * 1000000000ULL,
@@ -201,7 +215,7 @@ run(session_t *session)
 static bool
 check_faults(const cli_list_t *faults)
 {
-    static const char *const kinds[] = {"gateway", "scheduler", "executor", "recorder"};
+    static const char *const kinds[] = {"gateway", "scheduler", "executor", "drafter", "recorder"};
     for (uint32_t i = 0; i < faults->count; i++) {
         const char *fault = faults->items[i];
         const char *slash = strchr(fault, '/');
@@ -215,7 +229,7 @@ check_faults(const cli_list_t *faults)
         if (status != STATUS_OK) {
             fprintf(stderr,
                     "onepath: --fault is '%s'; it takes ACTOR/NAME:ACTION[:NTH[:ARGUMENT]] with "
-                    "gateway, scheduler, executor or recorder as ACTOR\n",
+                    "gateway, scheduler, executor, drafter or recorder as ACTOR\n",
                     fault);
             return false;
         }

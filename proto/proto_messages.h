@@ -381,7 +381,8 @@ enum {
     FIELD(group_windows, COL_U32, PROTO_GROUPS_MAX, OPEN, "tokens a sliding group keeps; else 0")  \
     FIELD(group_packings, COL_U32, PROTO_GROUPS_MAX, OPEN, "blocks of the group in a parent")      \
     FIELD(page_hash_key, BIN, 32, PRIVATE, "key of the page identity; all actors must agree")      \
-    FIELD(phases, U32, 15, OPEN, "what it runs: 0 everything, 1 prefill only, 2 decode only")
+    FIELD(phases, U32, 15, OPEN, "what it runs: 0 everything, 1 prefill only, 2 decode only")      \
+    FIELD(hidden_size, U32, 1 << 24, OPEN, "of a hidden row; 0 = not said")
 #define PROTO_FIELDS_model_info(FIELD)                                                             \
     FIELD(model_name, STR, PROTO_TEXT_LEN_MAX, OPEN, "for people")                                 \
     FIELD(fingerprint, STR, PROTO_TEXT_LEN_MAX, OPEN, "as in EXECUTOR_INFO")                       \
@@ -557,9 +558,7 @@ enum {
     FIELD(extend_samples, COL_U8, PROTO_ROWS_MAX, OPEN, "as in PLAN")                              \
     FIELD(extend_tokens, COL_I32, PROTO_TOKENS_MAX, PRIVATE, "[sum of extend_lengths]")            \
     FIELD(decode_slots, COL_U32, PROTO_ROWS_MAX, OPEN, "as in PLAN")                               \
-    FIELD(draft_slot, U32, 255, OPEN, "1 + ring slot for its rows; 0 = no drafter gets them")      \
-    FIELD(extend_next_ids, COL_I32, PROTO_ROWS_MAX, PRIVATE,                                       \
-          "[extends] the prompt's token behind the chunk, -1 = none; empty: nobody drafts")
+    FIELD(draft_slot, U32, 255, OPEN, "1 + ring slot for its rows; 0 = no drafter gets them")
 #define PROTO_FIELDS_step_done(FIELD)                                                              \
     FIELD(step, U64, UINT64_MAX, OPEN, "the launched step")                                        \
     FIELD(mode, U32, 15, OPEN, "proto_step_mode_t")                                                \

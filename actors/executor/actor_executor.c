@@ -130,10 +130,30 @@ fail(executor_t *self, proto_status_t status, proto_text_t detail)
     actor_shell_stop(self->shell);
 }
 
+/* Whose candidates count.  At once, past the queue: a step may be waiting for the one that left. */
+static void
+admit_drafter(executor_t *self, const actor_emission_t *emission)
+{
+    proto_body_t body;
+    proto_status_t status =
+        proto_body_decode(emission->kind, emission->body, emission->blob, &body, NULL);
+    require(status == STATUS_OK);
+    uint64_t epoch = body.draft_open.epoch;
+    actor_executor_device_admit_drafter(self->device, epoch);
+    actor_log(ACTOR_LOG_INFO, epoch != 0 ? "executor.drafter" : "executor.no_drafter", 0,
+              ACTOR_LOG_FIELDS(actor_log_u64("drafter_epoch", epoch)),
+              epoch != 0 ? "a drafter proposes candidates from now on"
+                         : "the drafter is gone; decoding goes on without candidates");
+}
+
 static void
 on_local(void *context, const actor_emission_t *emission)
 {
     executor_t *self = context;
+    if (emission->kind == PROTO_KIND_DRAFT_OPEN) {
+        admit_drafter(self, emission);
+        return;
+    }
     if (emission->kind != PROTO_KIND_NAK && emission->kind != PROTO_KIND_DEVICE_FAILED) {
         if (actor_executor_device_push(self->device, emission) != STATUS_OK && !self->is_failed) {
             fail(self, STATUS_ERR_DEVICE, proto_text("the device takes no more commands"));
@@ -203,6 +223,8 @@ open_core(executor_t *self)
         .model_len_max = options->run.model_len_max,
         .step_tokens_max = options->run.step_tokens_max,
         .bad_plans_max = options->bad_plans_max,
+        .draft_ring = options->null_device ? NULL : options->run.draft_ring_path,
+        .draft_ring_id = options->run.draft_ring_id,
     };
     if (options->null_device) {
         limits.slot_count_max = options->null.slot_count;
@@ -226,24 +248,28 @@ open_core(executor_t *self)
 static proto_status_t
 open_shell(executor_t *self, const actor_executor_options_t *options)
 {
-    actor_link_options_t link = {.peer_role = PROTO_ROLE_SCHEDULER,
-                                 .endpoint = options->scheduler_endpoint,
-                                 .bind = options->bind,
-                                 .fingerprint = options->fingerprint};
+    const actor_link_options_t links[] = {
+        {.peer_role = PROTO_ROLE_SCHEDULER,
+         .endpoint = options->scheduler_endpoint,
+         .bind = options->bind,
+         .fingerprint = options->fingerprint},
+        {.peer_role = PROTO_ROLE_DRAFTER, .endpoint = options->drafter_endpoint, .bind = true},
+    };
     const proto_clock_t *clock = proto_clock_system();
     actor_shell_options_t shell = {.name = options->name != NULL ? options->name : "executor",
                                    .epoch = options->epoch != 0 ? options->epoch
                                                                 : proto_clock_realtime_ns(clock),
                                    .ops = &self->ops,
                                    .core = self,
-                                   .links = &link,
-                                   .link_count = 1,
+                                   .links = links,
+                                   .link_count = options->drafter_endpoint != NULL ? 2 : 1,
                                    .supervisor_endpoint = options->supervisor_endpoint,
                                    .ring_fd = options->ring_fd,
                                    .local = on_local,
                                    .local_context = self,
                                    .command = on_command,
                                    .command_context = self,
+                                   .zmq_context = options->zmq_context,
                                    .stop = options->stop};
     return actor_shell_new(&shell, &self->shell);
 }

@@ -30,6 +30,9 @@ typedef struct {
     int ring_fd;                     /* -1 = record nothing */
     const atomic_int *stop;          /* ACTOR_EXECUTOR_*, set from a signal handler; none */
     uint32_t bad_plans_max;          /* in a row, before it complains of the scheduler: 8 */
+    const char *drafter_endpoint;    /* it binds this one for a drafter, with run.draft_ring_path;
+                                      * none */
+    void *zmq_context;               /* for a drafter in the same process (inproc://); its own */
 
     /* The device.  on_complete, progress and error of `run` are the actor's own. */
     run_executor_options_t run;

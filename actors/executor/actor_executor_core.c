@@ -151,6 +151,7 @@ device_ready(actor_executor_core_t *self, const actor_input_t *input, actor_outb
     self->phase = EXECUTOR_READY;
     self->is_device_pristine = true;
     send_info(self, outbox);
+    actor_executor_drafter_answer(self, outbox);
 }
 
 static void
@@ -170,6 +171,10 @@ static void
 peer_up(actor_executor_core_t *self, const actor_input_t *input, actor_outbox_t *outbox)
 {
     const proto_peer_up_t *up = &input->body->peer_up;
+    if (up->role == PROTO_ROLE_DRAFTER && up->peer < ACTOR_PEER_COUNT_MAX) {
+        actor_executor_drafter_up(self, input);
+        return;
+    }
     if (up->role != PROTO_ROLE_SCHEDULER || up->peer >= ACTOR_PEER_COUNT_MAX) {
         return;
     }
@@ -189,9 +194,13 @@ peer_up(actor_executor_core_t *self, const actor_input_t *input, actor_outbox_t 
 }
 
 static void
-peer_down(actor_executor_core_t *self, const actor_input_t *input)
+peer_down(actor_executor_core_t *self, const actor_input_t *input, actor_outbox_t *outbox)
 {
     const proto_peer_down_t *down = &input->body->peer_down;
+    if (self->drafter.is_linked && down->peer == self->drafter.peer.index) {
+        actor_executor_drafter_down(self, outbox);
+        return;
+    }
     if (self->is_linked && down->peer == self->scheduler.index) {
         /* The rows stay until a scheduler comes: what is in flight ends by itself. */
         self->is_linked = false;
@@ -305,8 +314,12 @@ admit(actor_executor_core_t *self, const actor_input_t *input, actor_outbox_t *o
 /* ---- the core's operations ------------------------------------------------------------------- */
 
 static void
-step_scheduler(actor_executor_core_t *self, const actor_input_t *input, actor_outbox_t *outbox)
+step_peer(actor_executor_core_t *self, const actor_input_t *input, actor_outbox_t *outbox)
 {
+    if (self->drafter.is_linked && input->from.index == self->drafter.peer.index) {
+        actor_executor_drafter_says(self, input, outbox);
+        return;
+    }
     if (!self->is_linked || input->from.index != self->scheduler.index) {
         answer_nak(input, STATUS_ERR_STALE, "not the scheduler in charge", input->from, outbox);
         return;
@@ -328,7 +341,7 @@ step_local(actor_executor_core_t *self, const actor_input_t *input, actor_outbox
     if (input->header->kind == PROTO_KIND_PEER_UP) {
         peer_up(self, input, outbox);
     } else if (input->header->kind == PROTO_KIND_PEER_DOWN) {
-        peer_down(self, input);
+        peer_down(self, input, outbox);
     } else if (input->header->kind == PROTO_KIND_DRAIN) {
         self->is_draining = true;
     } else if (input->header->kind == PROTO_KIND_DEVICE_READY) {
@@ -350,7 +363,7 @@ core_step(void *core, const actor_input_t *input, actor_outbox_t *outbox)
     if (input->from.index == ACTOR_PEER_LOCAL) {
         step_local(self, input, outbox);
     } else {
-        step_scheduler(self, input, outbox);
+        step_peer(self, input, outbox);
     }
 }
 
@@ -375,7 +388,10 @@ core_digest(const void *core)
                      (uint64_t)self->is_info_sent << 9 | (uint64_t)self->is_awaiting_full << 10 |
                      (uint64_t)self->is_device_pristine << 11 | (uint64_t)self->is_draining << 12 |
                      (uint64_t)self->flight_count << 16;
+    flags |= (uint64_t)self->drafter.is_used << 24 | (uint64_t)self->drafter.has_info << 25 |
+             (uint64_t)self->drafter.asked_count << 32 | (uint64_t)self->drafter.ring_next << 40;
     digest = executor_mix(digest + flags);
+    digest = executor_mix(digest + self->drafter.epoch);
     for (uint32_t i = 0; i < self->flight_count; i++) {
         const executor_flight_t *flight = &self->flights[(self->flight_first + i) % FLIGHTS_MAX];
         digest = executor_mix(digest + flight->step);
@@ -393,6 +409,11 @@ core_stats(const void *core, proto_stats_t *out)
     out->graph_steps = self->stats.graph_steps;
     out->eager_steps = self->stats.eager_steps;
     out->busy_ns = self->stats.busy_ns;
+    out->wide_steps = self->stats.wide_steps;
+    out->drafts_proposed = self->stats.drafts_proposed;
+    out->drafts_accepted = self->stats.drafts_accepted;
+    out->drafts_missing = self->stats.drafts_missing;
+    out->drafts_ignored = self->stats.drafts_ignored;
 }
 
 static void
@@ -475,7 +496,7 @@ core_check(const void *core)
 }
 
 /* The written sum of what one step can emit: the setups of every slot, one launch, one result or
- * refusal. */
+ * refusal, what is said to the drafter and about it. */
 static size_t
 outbox_size(const actor_executor_core_options_t *limits)
 {
@@ -487,10 +508,10 @@ outbox_size(const actor_executor_core_options_t *limits)
     size_t patches = 3 * cells * (4 + 1 + 4 + 4 + 4);
     size_t clears = cells * (4 + 1);
     size_t rows = slots * (5 * 4 + 1) + (size_t)limits->step_tokens_max * 4;
-    size_t result = slots * (size_t)(3 + 16 * 4 + 16 * LOGPROB_WIDTH_MAX * 8);
+    size_t result = slots * (size_t)(5 + 16 * 4 + 16 * LOGPROB_WIDTH_MAX * 8);
     result += (2 * slots + limits->step_tokens_max) * (size_t)(PROTO_HASH_SIZE_BYTES + 8);
     size_t columns = 20 * PROTO_COLUMN_ALIGN * (slots + 4);
-    return setups + patches + clears + rows + result + columns + (slots + 4) * BODY_SIZE_MAX;
+    return setups + patches + clears + rows + result + columns + (slots + 6) * BODY_SIZE_MAX;
 }
 
 proto_status_t
@@ -499,7 +520,9 @@ actor_executor_core_new(const actor_executor_core_options_t *options, actor_exec
     require(options != NULL);
     require(out_p != NULL);
     if (options->slot_count_max > PROTO_ROWS_MAX || options->model_len_max > PROTO_TOKENS_MAX ||
-        options->step_tokens_max > PROTO_TOKENS_MAX) {
+        options->step_tokens_max > PROTO_TOKENS_MAX ||
+        (options->draft_ring != NULL &&
+         strlen(options->draft_ring) >= sizeof((actor_executor_core_t *)0)->draft_ring)) {
         return STATUS_ERR_CONFIG;
     }
     actor_executor_core_t *self = calloc(1, sizeof *self);
@@ -512,13 +535,17 @@ actor_executor_core_new(const actor_executor_core_options_t *options, actor_exec
     limits->model_len_max = options->model_len_max ? options->model_len_max : MODEL_LEN_DEFAULT;
     limits->step_tokens_max =
         options->step_tokens_max ? options->step_tokens_max : STEP_TOKENS_DEFAULT;
+    if (options->draft_ring != NULL) {
+        memcpy(self->draft_ring, options->draft_ring, strlen(options->draft_ring) + 1);
+    }
+    limits->draft_ring = self->draft_ring;
     limits->bad_plans_max = options->bad_plans_max ? options->bad_plans_max : BAD_PLANS_DEFAULT;
     self->step_ns = STEP_NS_START;
     self->token_ns = TOKEN_NS_START;
     self->ops = (actor_core_ops_t){.name = "executor",
                                    .role = PROTO_ROLE_EXECUTOR,
                                    .outbox_size_bytes = outbox_size(limits),
-                                   .outbox_count_max = limits->slot_count_max + 4,
+                                   .outbox_count_max = limits->slot_count_max + 6,
                                    .step = core_step,
                                    .deadline_ns = core_deadline_ns,
                                    .digest = core_digest,

@@ -27,6 +27,8 @@ typedef struct {
     uint32_t model_len_max;   /* 131072 */
     uint32_t step_tokens_max; /* 512 */
     uint32_t bad_plans_max;   /* plans refused in a row before it complains: 8 */
+    const char *draft_ring;   /* the file through which a drafter is spoken to; none, copied */
+    uint64_t draft_ring_id;
 } actor_executor_core_options_t;
 
 /* STATUS_ERR_CONFIG if a bound is beyond the protocol's.  The caller owns *out_p. */

@@ -504,6 +504,15 @@ actor_executor_device_ask(actor_executor_device_t *self, uint64_t number,
     }
 }
 
+void
+actor_executor_device_admit_drafter(actor_executor_device_t *self, uint64_t epoch)
+{
+    run_executor_t *run = atomic_load(&self->run_for_layer);
+    if (run != NULL) {
+        run_executor_draft_admit(run, epoch);
+    }
+}
+
 uint32_t
 actor_executor_device_layer(const actor_executor_device_t *self)
 {

@@ -34,6 +34,10 @@ MUST_CHECK proto_status_t actor_executor_device_push(actor_executor_device_t *se
 void actor_executor_device_ask(actor_executor_device_t *self, uint64_t number,
                                actor_executor_wish_t wish);
 
+/* Candidates of this incarnation of the drafter count from now on; 0 = nobody's.  Any thread, at
+ * once. */
+void actor_executor_device_admit_drafter(actor_executor_device_t *self, uint64_t epoch);
+
 /* Layer in work, for heartbeats; any thread. */
 uint32_t actor_executor_device_layer(const actor_executor_device_t *self);
 

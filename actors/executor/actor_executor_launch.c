@@ -35,6 +35,7 @@ commit_extends(actor_executor_core_t *self, const proto_plan_t *plan, executor_f
         s->computed = begin + length;
         s->is_decodable = samples;
         s->pending = samples ? 1 : 0;
+        s->pending_rows = s->pending;
         actor_executor_slot_touch(self, slot);
         flight->rows[flight->row_count++] = (executor_row_t){.slot = slot,
                                                              .generation = s->generation,
@@ -53,6 +54,7 @@ commit_decodes(actor_executor_core_t *self, const proto_plan_t *plan, executor_f
         executor_slot_t *s = &self->slots[slot];
         s->computed = s->known + s->pending - 1 + plan->width;
         s->pending += plan->width;
+        s->pending_rows++;
         actor_executor_slot_touch(self, slot);
         flight->rows[flight->row_count++] = (executor_row_t){.slot = slot,
                                                              .generation = s->generation,
@@ -184,6 +186,7 @@ actor_executor_launch(actor_executor_core_t *self, const actor_input_t *input,
     executor_flight_t *flight = &self->flights[at];
     flight->step = plan->step;
     flight->row_count = 0;
+    flight->width = plan->width;
     flight->prompt_token_count = commit_extends(self, plan, flight, outbox);
     commit_decodes(self, plan, flight);
     flight->token_count = flight->prompt_token_count + plan->decode_slots.count * plan->width;
@@ -212,6 +215,9 @@ actor_executor_launch(actor_executor_core_t *self, const actor_input_t *input,
                         .extend_samples = plan->extend_samples,
                         .extend_tokens = {self->launch.tokens, flight->prompt_token_count},
                         .decode_slots = plan->decode_slots}};
+    if (flight->row_count > 0) {
+        body.step_launch.draft_slot = actor_executor_draft_ask(self, plan->step, outbox);
+    }
     if (plan->base_step == 0 || plan->extend_slots.count > 0) {
         make_patches(self, plan, &body.step_launch);
     }

@@ -226,12 +226,12 @@ is_stop(const null_slot_t *slot, int32_t token)
 /* One row.  A sampling extend ends where the setup's tokens do, so the hash is that of the setup.
  */
 static void
-sample(actor_executor_null_t *self, null_step_t *step, uint32_t slot_index, uint32_t row)
+sample(actor_executor_null_t *self, null_step_t *step, uint32_t slot_index, uint32_t row,
+       uint32_t width)
 {
     null_slot_t *slot = &self->slots[slot_index];
     bool is_extend = row < step->extend_count;
-    uint32_t count =
-        is_extend ? 1 : 1 + (uint32_t)((slot->hash >> 40) % self->options.decode_width);
+    uint32_t count = is_extend ? 1 : 1 + (uint32_t)((slot->hash >> 40) % width);
     step->counts[row] = 0;
     step->flags[row] = 0;
     while (step->counts[row] < count && step->flags[row] == 0) {
@@ -264,7 +264,8 @@ actor_executor_null_launch(actor_executor_null_t *self, const proto_step_launch_
     uint32_t extends = launch->extend_slots.count;
     uint32_t rows = extends + launch->decode_slots.count;
     require(rows <= self->options.slot_count);
-    require(launch->decode_slots.count == 0 || launch->width == self->options.decode_width);
+    require(launch->decode_slots.count == 0 || launch->width == 1 ||
+            launch->width == self->options.decode_width);
     step->extend_count = extends;
     step->done = (proto_step_done_t){.step = launch->step,
                                      .mode = mode_of(extends, launch->decode_slots.count),
@@ -277,11 +278,11 @@ actor_executor_null_launch(actor_executor_null_t *self, const proto_step_launch_
         step->counts[i] = 0;
         step->flags[i] = 0;
         if (launch->extend_samples.data[i] != 0) {
-            sample(self, step, launch->extend_slots.data[i], i);
+            sample(self, step, launch->extend_slots.data[i], i, 1);
         }
     }
     for (uint32_t i = 0; i < launch->decode_slots.count; i++) {
-        sample(self, step, launch->decode_slots.data[i], extends + i);
+        sample(self, step, launch->decode_slots.data[i], extends + i, launch->width);
     }
     uint64_t now_ns = 0;
     if (self->options.step_ns > 0) {

@@ -102,7 +102,7 @@ check_budget(check_t *check)
 {
     const actor_executor_core_t *self = check->core;
     const proto_plan_t *plan = check->plan;
-    if (plan->width != self->info.decode_width) {
+    if (plan->width != self->info.decode_width && plan->width != 1) {
         return refuse(check, PROTO_RULE_WIDTH, 0, "width %u, built for %u", plan->width,
                       self->info.decode_width);
     }
@@ -383,13 +383,14 @@ check_decode(check_t *check, uint32_t row)
         return refuse(check, PROTO_RULE_TOKEN_RANGE, slot, "decode before the prompt is complete");
     }
     /* Each row in flight adds a token at least, and as many as it is wide at most. */
-    uint32_t least = s->known + executor_pending_rows(self, s);
+    uint32_t least = s->known + s->pending_rows;
     uint32_t most = s->known + s->pending - 1 + width;
     /* The scheduler has not seen what the last wide rows gave when it plans the next one. */
     uint32_t unseen = self->info.overlap_depth_max > self->flight_count
                           ? self->info.overlap_depth_max - self->flight_count
                           : 0;
-    if (least + 1 > s->length_max + unseen * (width - 1)) {
+    uint32_t surplus = unseen * (self->info.decode_width - 1); /* of rows as wide as can be */
+    if (least + 1 > s->length_max + surplus) {
         return refuse(check, PROTO_RULE_LENGTH_LIMIT, slot, "length %u, limit %u", least + 1,
                       s->length_max);
     }

@@ -47,6 +47,7 @@ load_info(proto_unpack_t *in, proto_unpack_t *private, device_t *device, uint8_t
     info->overlap_depth_max = proto_unpack_u32_max(in, FLIGHTS_MAX - 1);
     info->prefix_granularity = proto_unpack_u32_max(in, 65536);
     info->parent_count = proto_unpack_u32_max(in, PROTO_BLOCKS_MAX);
+    info->hidden_size = proto_unpack_u32_max(in, 1 << 24);
     uint32_t groups = proto_unpack_u32_max(in, PROTO_GROUPS_MAX);
     for (uint32_t g = 0; g < groups; g++) {
         for (uint32_t c = 0; c < 4; c++) {
@@ -154,6 +155,7 @@ load_row(actor_executor_core_t *self, proto_unpack_t *in, executor_row_t *row)
         return (int32_t)(s->generation - row->generation) > 0;
     }
     s->pending += row->pending;
+    s->pending_rows += row->pending > 0 ? 1 : 0;
     return row->end <= s->known && executor_slot_is_bounded(self, s);
 }
 
@@ -162,6 +164,7 @@ load_flight(actor_executor_core_t *self, uint64_t before, proto_unpack_t *in)
 {
     executor_flight_t *flight = &self->flights[self->flight_count++];
     flight->step = proto_unpack_u64_max(in, self->applied_step);
+    flight->width = proto_unpack_u32_max(in, self->info.decode_width);
     flight->token_count = proto_unpack_u32_max(in, self->info.step_tokens_max);
     flight->prompt_token_count = proto_unpack_u32_max(in, flight->token_count);
     flight->row_count = proto_unpack_u32_max(in, self->info.slot_count);
@@ -206,15 +209,52 @@ load_stores(actor_executor_core_t *self, proto_unpack_t *in, proto_unpack_t *pri
 /* ---- the whole ------------------------------------------------------------------------------- */
 
 static void
-load_options(proto_unpack_t *in, actor_executor_core_options_t *options)
+load_options(proto_unpack_t *in, actor_executor_core_options_t *options, char ring[256])
 {
     options->slot_count_max = proto_unpack_u32_max(in, PROTO_ROWS_MAX);
     options->model_len_max = proto_unpack_u32_max(in, PROTO_TOKENS_MAX);
     options->step_tokens_max = proto_unpack_u32_max(in, PROTO_TOKENS_MAX);
     options->bad_plans_max = proto_unpack_u32(in);
+    proto_bytes_t path = proto_unpack_bytes(in, 255);
+    if (!in->failed && path.size_bytes > 0) {
+        memcpy(ring, path.data, path.size_bytes);
+        expect(in, memchr(ring, '\0', path.size_bytes) == NULL);
+    }
+    options->draft_ring = ring;
+    options->draft_ring_id = proto_unpack_u64(in);
     /* A zero would become its default, and not be what was saved. */
     expect(in, options->slot_count_max != 0 && options->model_len_max != 0 &&
                    options->step_tokens_max != 0 && options->bad_plans_max != 0);
+}
+
+static void
+load_drafter(executor_drafter_t *drafter, proto_unpack_t *in)
+{
+    drafter->is_linked = proto_unpack_bool(in);
+    drafter->has_info = proto_unpack_bool(in);
+    drafter->is_used = proto_unpack_bool(in);
+    drafter->peer.index = proto_unpack_u32_max(in, ACTOR_PEER_COUNT_MAX - 1);
+    drafter->epoch = proto_unpack_u64(in);
+    drafter->asked_count = proto_unpack_u32_max(in, DRAFT_ROUNDS_MAX);
+    drafter->ring_next = proto_unpack_u32_max(in, DRAFT_ROUNDS_MAX - 1);
+    drafter->vocab_size = proto_unpack_u32_max(in, 1 << 24);
+    drafter->hidden_size = proto_unpack_u32_max(in, 1 << 24);
+    drafter->width_max = proto_unpack_u32_max(in, 16);
+    drafter->parent_count_max = proto_unpack_u32_max(in, PROTO_BLOCKS_MAX);
+    proto_bytes_t name = proto_unpack_bytes(in, sizeof drafter->name);
+    proto_bytes_t target = proto_unpack_bytes(in, sizeof drafter->target);
+    if (in->failed) {
+        return;
+    }
+    drafter->name_size = (uint32_t)name.size_bytes;
+    drafter->target_size = (uint32_t)target.size_bytes;
+    if (name.size_bytes > 0) {
+        memcpy(drafter->name, name.data, name.size_bytes);
+    }
+    if (target.size_bytes > 0) {
+        memcpy(drafter->target, target.data, target.size_bytes);
+    }
+    expect(in, drafter->is_linked || (!drafter->has_info && !drafter->is_used));
 }
 
 static void
@@ -238,10 +278,16 @@ load_links(actor_executor_core_t *self, proto_unpack_t *in)
     stats->graph_steps = proto_unpack_u64(in);
     stats->eager_steps = proto_unpack_u64(in);
     stats->busy_ns = proto_unpack_u64(in);
+    stats->wide_steps = proto_unpack_u64(in);
+    stats->drafts_proposed = proto_unpack_u64(in);
+    stats->drafts_accepted = proto_unpack_u64(in);
+    stats->drafts_missing = proto_unpack_u64(in);
+    stats->drafts_ignored = proto_unpack_u64(in);
     self->busy_since_ns = proto_unpack_u64(in);
     self->step_ns = proto_unpack_u64(in);
     self->token_ns = proto_unpack_u64(in);
     self->oldest_begin_ns = proto_unpack_u64(in);
+    load_drafter(&self->drafter, in);
 }
 
 static proto_status_t
@@ -275,6 +321,7 @@ actor_executor_core_restore(proto_bytes_t state, proto_bytes_t secret,
     proto_unpack_t in = {.bytes = state};
     proto_unpack_t private = {.bytes = secret};
     actor_executor_core_options_t options = {0};
+    char ring[256] = "";
     actor_executor_core_t *self = NULL;
     uint32_t version = proto_unpack_u32(&in);
     proto_status_t status = STATUS_ERR_VERSION;
@@ -284,7 +331,7 @@ actor_executor_core_restore(proto_bytes_t state, proto_bytes_t secret,
                        version, EXECUTOR_SAVE_VERSION);
         goto err;
     }
-    load_options(&in, &options);
+    load_options(&in, &options, ring);
     status = STATUS_ERR_MALFORMED;
     if (in.failed) {
         goto err;

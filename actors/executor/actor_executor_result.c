@@ -32,6 +32,7 @@ commit_row(actor_executor_core_t *self, const executor_row_t *row, uint32_t inde
     }
     require(s->pending >= row->pending);
     s->pending -= row->pending;
+    s->pending_rows -= row->pending > 0 ? 1 : 0;
     uint32_t room = s->length_max - s->known;
     actor_executor_slot_append(self, row->slot, tokens, count < room ? count : room);
     if ((flags & PROTO_ROW_NAN) != 0) {
@@ -68,12 +69,36 @@ outputs_refusal(const actor_executor_core_t *self, const executor_flight_t *flig
     if (total != done->tokens.count) {
         return "the device's token counts and tokens differ";
     }
+    uint32_t drafted = done->drafted.count;
+    if ((drafted != 0 && drafted != flight->row_count) || done->draft_hits.count != drafted) {
+        return "the device told of candidates for another number of rows";
+    }
     for (uint32_t i = 0; i < done->tokens.count; i++) {
         if ((uint32_t)done->tokens.data[i] >= self->info.vocab_size) {
             return "the device gave a token outside the vocabulary";
         }
     }
     return NULL;
+}
+
+/* Candidates in windows; what was only compared at width 1 is no candidate of a window. */
+static void
+count_drafts(proto_stats_t *stats, const executor_flight_t *flight, const proto_step_done_t *done)
+{
+    stats->drafts_ignored += done->draft_ignored;
+    if (flight->width < 2) {
+        return;
+    }
+    bool is_wide = false;
+    for (uint32_t i = 0; i < done->drafted.count; i++) {
+        if (flight->rows[i].end == 0) {
+            is_wide = true;
+            stats->drafts_proposed += done->drafted.data[i];
+            stats->drafts_accepted += done->draft_hits.data[i];
+            stats->drafts_missing += done->drafted.data[i] == 0 ? 1 : 0;
+        }
+    }
+    stats->wide_steps += is_wide ? 1 : 0;
 }
 
 static void
@@ -84,6 +109,7 @@ count_step(actor_executor_core_t *self, const executor_flight_t *flight,
     stats->steps++;
     stats->prompt_tokens += flight->prompt_token_count;
     stats->generation_tokens += done->tokens.count;
+    count_drafts(stats, flight, done);
     stats->graph_steps += done->mode == PROTO_STEP_DECODE_GRAPH;
     stats->eager_steps +=
         done->mode == PROTO_STEP_DECODE_EAGER || done->mode == PROTO_STEP_DECODE_ABOVE;
@@ -115,7 +141,10 @@ send_result(actor_executor_core_t *self, const executor_flight_t *flight,
                         .tokens = done->tokens,
                         .logprob_widths = done->logprob_widths,
                         .logprob_ids = done->logprob_ids,
-                        .logprob_values = done->logprob_values}};
+                        .logprob_values = done->logprob_values,
+                        .drafted = done->drafted,
+                        .draft_hits = done->draft_hits,
+                        .draft_ignored = done->draft_ignored}};
     actor_outbox_push(outbox, self->scheduler, PROTO_KIND_STEP_RESULT, 0, &body);
 }
 

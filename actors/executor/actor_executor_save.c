@@ -17,6 +17,7 @@ save_info(const proto_executor_info_t *info, proto_pack_t *out)
     proto_pack_u32(out, info->overlap_depth_max);
     proto_pack_u32(out, info->prefix_granularity);
     proto_pack_u32(out, info->parent_count);
+    proto_pack_u32(out, info->hidden_size);
     proto_pack_u32(out, info->group_kinds.count);
     for (uint32_t g = 0; g < info->group_kinds.count; g++) {
         proto_pack_u32(out, info->group_kinds.data[g]);
@@ -57,6 +58,7 @@ static void
 save_flight(const executor_flight_t *flight, proto_pack_t *out)
 {
     proto_pack_u64(out, flight->step);
+    proto_pack_u32(out, flight->width);
     proto_pack_u32(out, flight->token_count);
     proto_pack_u32(out, flight->prompt_token_count);
     proto_pack_u32(out, flight->row_count);
@@ -92,6 +94,24 @@ save_stores(const actor_executor_core_t *self, proto_pack_t *state, proto_pack_t
     }
 }
 
+static void
+save_drafter(const executor_drafter_t *drafter, proto_pack_t *out)
+{
+    proto_pack_bool(out, drafter->is_linked);
+    proto_pack_bool(out, drafter->has_info);
+    proto_pack_bool(out, drafter->is_used);
+    proto_pack_u32(out, drafter->peer.index);
+    proto_pack_u64(out, drafter->epoch);
+    proto_pack_u32(out, drafter->asked_count);
+    proto_pack_u32(out, drafter->ring_next);
+    proto_pack_u32(out, drafter->vocab_size);
+    proto_pack_u32(out, drafter->hidden_size);
+    proto_pack_u32(out, drafter->width_max);
+    proto_pack_u32(out, drafter->parent_count_max);
+    proto_pack_bytes(out, drafter->name, drafter->name_size);
+    proto_pack_bytes(out, drafter->target, drafter->target_size);
+}
+
 void
 actor_executor_save(const void *core, proto_pack_t *state, proto_pack_t *secret)
 {
@@ -102,6 +122,8 @@ actor_executor_save(const void *core, proto_pack_t *state, proto_pack_t *secret)
     proto_pack_u32(state, self->limits.model_len_max);
     proto_pack_u32(state, self->limits.step_tokens_max);
     proto_pack_u32(state, self->limits.bad_plans_max);
+    proto_pack_bytes(state, self->draft_ring, strlen(self->draft_ring));
+    proto_pack_u64(state, self->limits.draft_ring_id);
     proto_pack_u32(state, (uint32_t)self->phase);
     proto_pack_bool(state, self->is_linked);
     proto_pack_bool(state, self->is_info_sent);
@@ -119,10 +141,16 @@ actor_executor_save(const void *core, proto_pack_t *state, proto_pack_t *secret)
     proto_pack_u64(state, stats->graph_steps);
     proto_pack_u64(state, stats->eager_steps);
     proto_pack_u64(state, stats->busy_ns);
+    proto_pack_u64(state, stats->wide_steps);
+    proto_pack_u64(state, stats->drafts_proposed);
+    proto_pack_u64(state, stats->drafts_accepted);
+    proto_pack_u64(state, stats->drafts_missing);
+    proto_pack_u64(state, stats->drafts_ignored);
     proto_pack_u64(state, self->busy_since_ns);
     proto_pack_u64(state, self->step_ns);
     proto_pack_u64(state, self->token_ns);
     proto_pack_u64(state, self->oldest_begin_ns);
+    save_drafter(&self->drafter, state);
     proto_pack_bool(state, self->has_stores);
     if (self->has_stores) {
         save_stores(self, state, secret);

@@ -4,6 +4,7 @@
  * actor_executor_plan.c   PLAN: the rules
  * actor_executor_launch.c what follows a plan that breaks none
  * actor_executor_result.c STEP_DONE: tokens, page hashes, the result that follows
+ * actor_executor_draft.c  the drafter
  * actor_executor_save.c   the state as bytes               actor_executor_restore.c  and back
  * Long because it is the one picture of the core's state. */
 #ifndef ACTOR_EXECUTOR_STATE_H
@@ -16,13 +17,15 @@
 #include "proto_require.h"
 
 enum {
-    EXECUTOR_SAVE_VERSION = 2, /* of the layout of a snapshot; another one is refused */
+    EXECUTOR_SAVE_VERSION = 3, /* of the layout of a snapshot; another one is refused */
     SAMPLING_SIZE_MAX = 16384, /* bytes; the limit of ADMIT.sampling */
     SALT_SIZE_MAX = 64,        /* bytes; the limit of SAMPLING.page_salt */
     FLIGHTS_MAX = 2,           /* steps at the device: one runs, one waits */
     RESETS_MAX = 2,            /* DEVICE_RESETs under way; beyond it plans are refused */
     LOGPROB_WIDTH_MAX = PROTO_LOGPROBS_MAX + 1,
     CELLS_MAX = PROTO_BLOCKS_MAX / 4, /* of all tables: a launch must fit a blob */
+    DRAFT_ROUNDS_MAX = 4,             /* ring slots: DRAFT_RING_SLOT_COUNT of draft_ring.h */
+    DRAFT_TARGET_SIZE_MAX = 128,      /* of a drafter's target that can be right */
 };
 
 /* A request in its slot.  "Upper" figures count what steps in flight may still add. */
@@ -33,6 +36,7 @@ typedef struct {
     uint32_t length_max;    /* prompt + generated tokens at most */
     uint32_t known;         /* tokens in the store */
     uint32_t pending;       /* upper: tokens that steps in flight will add, beyond length_max too */
+    uint32_t pending_rows;  /* rows in flight that sample: each adds a token at least */
     uint32_t computed;      /* upper: tokens whose cache entries planned steps have written */
     uint32_t done;          /* the same for ended steps */
     uint32_t chain_pages;   /* pages that `chain` covers */
@@ -64,6 +68,7 @@ typedef struct {
     uint32_t row_count;
     uint32_t token_count; /* in the forward, without padding */
     uint32_t prompt_token_count;
+    uint32_t width;       /* of its decode rows */
     executor_row_t *rows; /* [slot_count] */
 } executor_flight_t;
 
@@ -79,6 +84,25 @@ typedef struct {
     uint32_t slot;
     char detail[128];
 } executor_refusal_t;
+
+/* The drafter: who it is, and what is out to it. */
+typedef struct {
+    bool is_linked;
+    bool has_info; /* it said what it is; answered once the device is ready */
+    bool is_used;  /* accepted: it gets rounds */
+    actor_peer_t peer;
+    uint64_t epoch;
+    uint32_t asked_count; /* rounds out, at most DRAFT_ROUNDS_MAX */
+    uint32_t ring_next;   /* ring slot of the next round */
+    uint32_t vocab_size;  /* of its DRAFTER_INFO, as the rest */
+    uint32_t hidden_size;
+    uint32_t width_max;
+    uint32_t parent_count_max;
+    uint32_t name_size;
+    uint32_t target_size;
+    char name[PROTO_NAME_SIZE_BYTES];
+    char target[DRAFT_TARGET_SIZE_MAX];
+} executor_drafter_t;
 
 /* Room for the launch of one plan. */
 typedef struct {
@@ -115,6 +139,8 @@ struct actor_executor_core {
     uint32_t reset_count;    /* DEVICE_RESETs that the device has not carried out yet */
     bool is_device_pristine; /* the device got nothing since its start or the last reset */
     bool is_draining;
+    executor_drafter_t drafter;
+    char draft_ring[256]; /* what limits.draft_ring points to */
 
     /* What the device has; views into `info_text` and `info_columns`. */
     proto_executor_info_t info;
@@ -173,13 +199,6 @@ executor_sampling(const actor_executor_core_t *self, uint32_t slot)
     return self->sampling + (size_t)slot * SAMPLING_SIZE_MAX;
 }
 
-/* Rows in flight that sample: each adds a token at least.  All but one are decoding rows. */
-static inline uint32_t
-executor_pending_rows(const actor_executor_core_t *self, const executor_slot_t *slot)
-{
-    return (slot->pending + self->info.decode_width - 1) / self->info.decode_width;
-}
-
 /* True if the figures of a request agree: each row in flight has a token to add, but for one that a
  * wide row before it left nothing. */
 static inline bool
@@ -215,6 +234,16 @@ void actor_executor_save(const void *core, proto_pack_t *state, proto_pack_t *se
 /* Handles a STEP_DONE of the device. */
 void actor_executor_step_done(actor_executor_core_t *self, const actor_input_t *input,
                               actor_outbox_t *outbox);
+/* A link to a drafter opened or ended; what it says. */
+void actor_executor_drafter_up(actor_executor_core_t *self, const actor_input_t *input);
+void actor_executor_drafter_down(actor_executor_core_t *self, actor_outbox_t *outbox);
+void actor_executor_drafter_says(actor_executor_core_t *self, const actor_input_t *input,
+                                 actor_outbox_t *outbox);
+/* Answers a drafter that asked to be used, if the device is ready. */
+void actor_executor_drafter_answer(actor_executor_core_t *self, actor_outbox_t *outbox);
+/* Asks for a round after `step`; returns 1 + its ring slot, 0 = nobody is asked. */
+uint32_t actor_executor_draft_ask(actor_executor_core_t *self, uint64_t step,
+                                  actor_outbox_t *outbox);
 /* Ends the actor's work for good and tells the shell. */
 void actor_executor_fail(actor_executor_core_t *self, proto_status_t status, const char *detail,
                          actor_outbox_t *outbox);

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "actor_drafter_core.h"
 #include "actor_executor_core.h"
 #include "actor_gateway_core.h"
 #include "actor_scheduler_core.h"
@@ -115,15 +116,51 @@ executor_describe(const void *core, char *out, size_t capacity_bytes)
                    stats.steps, stats.prompt_tokens, stats.generation_tokens);
 }
 
+/* ---- drafter --------------------------------------------------------------------------------- */
+
+static proto_status_t
+drafter_restore(proto_bytes_t state, proto_bytes_t secret, void **core_p,
+                const actor_core_ops_t **ops_p, proto_error_t *error)
+{
+    actor_drafter_core_t *core = NULL;
+    proto_status_t status = actor_drafter_core_restore(state, secret, &core, error);
+    if (status == STATUS_OK) {
+        *core_p = core;
+        *ops_p = actor_drafter_core_ops(core);
+    }
+    return status;
+}
+
+static void
+drafter_destroy(void *core)
+{
+    actor_drafter_core_t *drafter = core;
+    actor_drafter_core_destroy(&drafter);
+}
+
+static void
+drafter_describe(const void *core, char *out, size_t capacity_bytes)
+{
+    actor_drafter_figures_t figures;
+    actor_drafter_core_figures(core, &figures);
+    (void)snprintf(out, capacity_bytes,
+                   "open: %s\nrounds in work: %" PRIu32 "\nrounds: %" PRIu64
+                   "\ncandidates: %" PRIu64 "\nrows made anew: %" PRIu64
+                   "\nrounds without an answer: %" PRIu64 "\nignored inputs: %" PRIu64 "\n",
+                   figures.is_open ? "yes" : "no", figures.round_count, figures.rounds,
+                   figures.proposed, figures.rebuilt, figures.empty, figures.ignored);
+}
+
 /* ---- the list -------------------------------------------------------------------------------- */
 
-#define NAMES "scheduler, gateway, executor"
+#define NAMES "scheduler, gateway, executor, drafter"
 
 static const actor_replay_role_t roles[] = {
     {"scheduler", PROTO_ROLE_SCHEDULER, false, scheduler_restore, scheduler_destroy,
      scheduler_describe},
     {"gateway", PROTO_ROLE_GATEWAY, true, gateway_restore, gateway_destroy, gateway_describe},
     {"executor", PROTO_ROLE_EXECUTOR, true, executor_restore, executor_destroy, executor_describe},
+    {"drafter", PROTO_ROLE_DRAFTER, false, drafter_restore, drafter_destroy, drafter_describe},
 };
 
 const actor_replay_role_t *

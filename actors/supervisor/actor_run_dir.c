@@ -38,10 +38,12 @@ actor_run_dir_remove(const char *path, bool made)
     }
     for (struct dirent *entry = readdir(folder); entry != NULL; entry = readdir(folder)) {
         struct stat info;
-        /* A child that was killed leaves its socket behind, one with fault points its marker. */
+        /* A child that was killed leaves its socket behind, one with fault points its marker, an
+         * executor with a drafter their ring. */
         if (fstatat(dirfd(folder), entry->d_name, &info, AT_SYMLINK_NOFOLLOW) == 0 &&
             (S_ISSOCK(info.st_mode) ||
-             (S_ISREG(info.st_mode) && strncmp(entry->d_name, "armed-", 6) == 0))) {
+             (S_ISREG(info.st_mode) && (strncmp(entry->d_name, "armed-", 6) == 0 ||
+                                        strcmp(entry->d_name, "draft-ring") == 0)))) {
             (void)unlinkat(dirfd(folder), entry->d_name, 0);
         }
     }

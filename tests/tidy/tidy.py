@@ -32,19 +32,20 @@ ROOMS = {
     "actors/supervisor": {"proto", "actors/base"},
     "actors/scheduler": {"proto", "actors/base", "scheduler"},
     "actors/executor": {"proto", "actors/base", "gpu/run"},
+    "actors/drafter": {"proto", "actors/base", "gpu/draft"},
     "actors/kv-transfer": {"proto", "actors/base"},
     "actors/gateway": {"proto", "actors/base", "models"},
     "log": {"proto"},
     "actors/replay": {"proto", "log", "scheduler", "gpu/run", "actors/base", "actors/scheduler",
-                      "actors/executor", "actors/gateway"},
+                      "actors/executor", "actors/drafter", "actors/gateway"},
     "actors/simulator": {"proto", "scheduler", "actors/base", "actors/scheduler", "actors/executor",
                          "actors/gateway", "actors/supervisor"},
     "actors/conform": {"proto", "actors/base", "actors/executor"},
     "kit": {"proto", "actors/base"},
     # kernels: `onepath doctor` says which path they take on this machine.
     "cli": {"proto", "config", "models", "kernels", "log", "actors/base", "actors/recorder", "actors/supervisor",
-            "actors/scheduler", "actors/executor", "actors/gateway", "actors/replay",
-            "actors/simulator", "actors/conform"},
+            "actors/scheduler", "actors/executor", "actors/drafter", "actors/gateway",
+            "actors/replay", "actors/simulator", "actors/conform"},
 }
 
 # Libraries that a room alone may use.
@@ -77,8 +78,8 @@ BANNED = [
 PREFIXES = {
     "proto": ("proto_",), "scheduler": ("sched_",), "models": ("file_",), "kernels": ("kern_",),
     "actors": ("actor_",), "log": ("log_",), "config": ("config_",), "kit": ("kit_",), "gpu_device": ("device_",),
-    "gpu_cache": ("cache_",), "gpu_backend": ("backend_", "router_"), "gpu_model": ("model_",), "gpu_draft": ("draft_",), "gpu_sample": ("sample_",),
-    "gpu_run": ("run_",),
+    "gpu_cache": ("cache_",), "gpu_backend": ("backend_", "router_"), "gpu_model": ("model_",), "gpu_sample": ("sample_",),
+    "gpu_run": ("run_",), "gpu_draft": ("draft_",),
 }
 
 SIZE_C_MAX, SIZE_C_HARD, SIZE_H_MAX, FUNCTION_MAX = 600, 1000, 200, 70
