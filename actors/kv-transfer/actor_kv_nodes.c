@@ -1,0 +1,426 @@
+/* Arenas: this node's, registered by its executors, and the peers', which they tell us of. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "actor_kv_state.h"
+#include "proto_require.h"
+
+static actor_kv_field_t *
+fields_of(const actor_kv_core_t *self, const kv_node_t *node, uint32_t rank)
+{
+    size_t index = (size_t)(node - self->nodes) * ACTOR_KV_RANK_COUNT_MAX + rank;
+    return self->fields + index * ACTOR_KV_FIELD_COUNT_MAX;
+}
+
+kv_node_t *
+actor_kv_node_of_peer(actor_kv_core_t *self, uint32_t peer)
+{
+    for (uint32_t i = 1; i < KV_NODE_MAX; i++) {
+        if (self->nodes[i].peer == peer) {
+            return &self->nodes[i];
+        }
+    }
+    return NULL;
+}
+
+kv_node_t *
+actor_kv_node_named(actor_kv_core_t *self, const char *name, uint64_t epoch)
+{
+    for (uint32_t i = 1; i < KV_NODE_MAX; i++) {
+        kv_node_t *node = &self->nodes[i];
+        if (node->peer != ACTOR_PEER_NONE && node->epoch == epoch &&
+            strcmp(node->name, name) == 0) {
+            return node;
+        }
+    }
+    return NULL;
+}
+
+bool
+actor_kv_node_is_whole(const kv_node_t *node)
+{
+    return node->rank_count > 0 && node->rank_mask == (1u << node->rank_count) - 1;
+}
+
+uint32_t
+actor_kv_node_layers(const kv_node_t *node)
+{
+    return actor_kv_node_is_whole(node) ? node->layouts[0].layer_count : 0;
+}
+
+/* ---- readiness
+ * ------------------------------------------------------------------------------------ */
+
+uint32_t
+actor_kv_ready_layers(const actor_kv_core_t *self, uint64_t step)
+{
+    const kv_node_t *own = &self->nodes[KV_OWN];
+    const kv_ready_t *ready = &self->ready[step % KV_STEPS];
+    if (ready->step > step) {
+        return actor_kv_node_layers(own); /* steps end in order */
+    }
+    if (ready->step < step) {
+        return 0;
+    }
+    uint32_t layers = UINT32_MAX;
+    for (uint32_t r = 0; r < own->rank_count; r++) {
+        layers = ready->layers[r] < layers ? ready->layers[r] : layers;
+    }
+    uint32_t all = actor_kv_node_layers(own);
+    return layers < all ? layers : all;
+}
+
+void
+actor_kv_on_ready(actor_kv_core_t *self, const proto_kv_ready_t *message)
+{
+    const kv_node_t *own = &self->nodes[KV_OWN];
+    kv_ready_t *ready = &self->ready[message->step % KV_STEPS];
+    if (message->step == 0 || message->step < ready->step) {
+        self->figures.stale_count++;
+        return;
+    }
+    for (uint32_t r = 0; r < own->rank_count; r++) {
+        if ((own->rank_mask & 1u << r) == 0 || own->regions[r] != message->region) {
+            continue;
+        }
+        if (ready->step != message->step) {
+            *ready = (kv_ready_t){.step = message->step};
+        }
+        if (message->layer_count > ready->layers[r]) {
+            ready->layers[r] = message->layer_count;
+        }
+    }
+}
+
+/* Running sums, so that any range of layers is one difference. */
+void
+actor_kv_sum_layers(actor_kv_core_t *self)
+{
+    const kv_node_t *own = &self->nodes[KV_OWN];
+    memset(self->layer_bytes, 0,
+           (size_t)ACTOR_KV_GROUP_COUNT_MAX * (ACTOR_KV_LAYER_COUNT_MAX + 1) *
+               sizeof *self->layer_bytes);
+    for (uint32_t r = 0; r < own->rank_count; r++) {
+        const actor_kv_layout_t *layout = &own->layouts[r];
+        for (uint32_t f = 0; f < layout->field_count; f++) {
+            const actor_kv_field_t *field = &layout->fields[f];
+            self->layer_bytes[field->group * (ACTOR_KV_LAYER_COUNT_MAX + 1) + field->layer + 1] +=
+                actor_kv_page_bytes(field);
+        }
+    }
+    for (uint32_t g = 0; g < ACTOR_KV_GROUP_COUNT_MAX; g++) {
+        uint64_t *sums = self->layer_bytes + g * (ACTOR_KV_LAYER_COUNT_MAX + 1);
+        for (uint32_t layer = 0; layer < ACTOR_KV_LAYER_COUNT_MAX; layer++) {
+            sums[layer + 1] += sums[layer];
+        }
+    }
+}
+
+uint64_t
+actor_kv_block_bytes(const actor_kv_core_t *self, uint32_t group, uint32_t begin, uint32_t end)
+{
+    const uint64_t *sums = self->layer_bytes + group * (ACTOR_KV_LAYER_COUNT_MAX + 1);
+    return sums[end] - sums[begin];
+}
+
+/* ---- registration
+ * --------------------------------------------------------------------------------- */
+
+/* Every column of the fields has one entry for each, and the parts add up. */
+static const char *
+check_shape(const proto_kv_arena_t *arena)
+{
+    uint32_t fields = arena->field_layers.count;
+    if (arena->field_names.count != fields || arena->field_dtypes.count != fields ||
+        arena->field_groups.count != fields || arena->field_rows.count != fields ||
+        arena->field_offsets.count != fields || arena->field_strides.count != fields ||
+        arena->field_parts.count != fields || fields > ACTOR_KV_FIELD_COUNT_MAX) {
+        return "columns of the fields differ in length, or are too many";
+    }
+    uint32_t groups = arena->group_kinds.count;
+    if (arena->group_granularities.count != groups || arena->group_windows.count != groups ||
+        arena->group_pages.count != groups || groups > ACTOR_KV_GROUP_COUNT_MAX) {
+        return "columns of the groups differ in length, or are too many";
+    }
+    uint64_t parts = 0;
+    for (uint32_t f = 0; f < fields; f++) {
+        if (arena->field_parts.data[f] > ACTOR_KV_PART_COUNT_MAX) {
+            return "a row of too many parts";
+        }
+        parts += arena->field_parts.data[f];
+    }
+    if (arena->part_extents.count != parts || arena->part_begins.count != parts ||
+        arena->part_counts.count != parts || arena->part_units.count != parts) {
+        return "columns of the parts differ in length";
+    }
+    return NULL;
+}
+
+/* Into the node's own memory; the message's shape was checked. */
+static void
+read_layout(actor_kv_core_t *self, kv_node_t *node, const proto_kv_arena_t *arena)
+{
+    actor_kv_layout_t *layout = &node->layouts[arena->rank];
+    actor_kv_field_t *fields = fields_of(self, node, arena->rank);
+    *layout = (actor_kv_layout_t){.arena_bytes = arena->size_bytes,
+                                  .rank = arena->rank,
+                                  .rank_count = arena->rank_count,
+                                  .layer_count = arena->layer_count,
+                                  .group_count = arena->group_kinds.count,
+                                  .field_count = arena->field_layers.count,
+                                  .fields = fields};
+    for (uint32_t g = 0; g < layout->group_count; g++) {
+        layout->groups[g] = (actor_kv_group_t){.kind = arena->group_kinds.data[g],
+                                               .granularity = arena->group_granularities.data[g],
+                                               .window = arena->group_windows.data[g],
+                                               .page_count = arena->group_pages.data[g]};
+    }
+    uint32_t part = 0;
+    for (uint32_t f = 0; f < layout->field_count; f++) {
+        fields[f] = (actor_kv_field_t){.layer = arena->field_layers.data[f],
+                                       .name = arena->field_names.data[f],
+                                       .dtype = arena->field_dtypes.data[f],
+                                       .group = arena->field_groups.data[f],
+                                       .rows = arena->field_rows.data[f],
+                                       .part_count = arena->field_parts.data[f],
+                                       .page0_offset_bytes = arena->field_offsets.data[f],
+                                       .stride_bytes = arena->field_strides.data[f]};
+        for (uint32_t p = 0; p < fields[f].part_count; p++, part++) {
+            fields[f].parts[p] = (actor_kv_part_t){.extent = arena->part_extents.data[part],
+                                                   .begin = arena->part_begins.data[part],
+                                                   .count = arena->part_counts.data[part],
+                                                   .unit_bytes = arena->part_units.data[part]};
+        }
+    }
+}
+
+static void
+forget_arenas(kv_node_t *node)
+{
+    node->rank_count = 0;
+    node->rank_mask = 0;
+    node->fingerprint[0] = '\0';
+    node->layout_fingerprint = 0;
+    node->is_compatible = false;
+}
+
+/* Whether pages may go from one to the other: the same model, and caches of one kind. */
+static void
+compare(actor_kv_core_t *self)
+{
+    const kv_node_t *own = &self->nodes[KV_OWN];
+    for (uint32_t i = 1; i < KV_NODE_MAX; i++) {
+        kv_node_t *node = &self->nodes[i];
+        bool was_compatible = node->is_compatible;
+        node->is_compatible = node->peer != ACTOR_PEER_NONE && actor_kv_node_is_whole(node) &&
+                              actor_kv_node_is_whole(own) &&
+                              node->layout_fingerprint == own->layout_fingerprint &&
+                              strcmp(node->fingerprint, own->fingerprint) == 0;
+        if (node->peer == ACTOR_PEER_NONE || !actor_kv_node_is_whole(node) ||
+            !actor_kv_node_is_whole(own)) {
+            continue;
+        }
+        if (!node->is_compatible) {
+            self->figures.refused_count++;
+            actor_kv_note(self, 0, STATUS_ERR_FINGERPRINT,
+                          "the cache of %s does not match: layout %016" PRIx64 " here, %016" PRIx64
+                          " there; %.300s here, %.300s there",
+                          node->name, own->layout_fingerprint, node->layout_fingerprint,
+                          own->fingerprint, node->fingerprint);
+        }
+        if (!was_compatible || !node->is_compatible) {
+            actor_kv_source_found_peer(self, node);
+        }
+    }
+}
+
+static void
+refuse_arena(actor_kv_core_t *self, const actor_input_t *input, proto_status_t status,
+             const char *why)
+{
+    self->figures.refused_count++;
+    actor_kv_note(self, 0, status, "an arena is refused: %s", why);
+    if (input->from.index == ACTOR_PEER_LOCAL) {
+        return;
+    }
+    proto_body_t body = {.nak = {.sequence = input->header->sequence,
+                                 .kind = PROTO_KIND_KV_ARENA,
+                                 .status = status,
+                                 .detail = proto_text(why)}};
+    actor_outbox_push(self->outbox, input->from, PROTO_KIND_NAK, 0, &body);
+}
+
+/* What this node has goes to every peer, by its own shell, which knows where bytes are pulled. */
+static void
+pass_on(actor_kv_core_t *self, const kv_node_t *node, const proto_kv_arena_t *arena)
+{
+    proto_body_t body = {.kv_arena = *arena};
+    uint64_t index = (uint64_t)(node - self->nodes);
+    actor_outbox_push(self->outbox, kv_peer(ACTOR_PEER_LOCAL), PROTO_KIND_KV_ARENA,
+                      index == KV_OWN ? 0 : node->peer, &body);
+}
+
+static proto_status_t
+check_arena(actor_kv_core_t *self, kv_node_t *node, const proto_kv_arena_t *arena,
+            proto_error_t *error)
+{
+    const char *why = check_shape(arena);
+    if (why == NULL && (arena->rank_count == 0 || arena->rank_count > ACTOR_KV_RANK_COUNT_MAX ||
+                        arena->rank >= arena->rank_count)) {
+        why = "a rank outside its group";
+    }
+    if (why == NULL && arena->fingerprint.size_bytes >= sizeof node->fingerprint) {
+        why = "a fingerprint longer than any";
+    }
+    if (why == NULL && node->rank_mask != 0 &&
+        (node->rank_count != arena->rank_count ||
+         strlen(node->fingerprint) != arena->fingerprint.size_bytes ||
+         memcmp(node->fingerprint, arena->fingerprint.data, arena->fingerprint.size_bytes) != 0)) {
+        why = "ranks of one node that do not agree";
+    }
+    if (why == NULL && (node->rank_mask & 1u << arena->rank) != 0) {
+        why = "this rank is registered already";
+    }
+    if (why != NULL) {
+        (void)snprintf(error->detail, sizeof error->detail, "%s", why);
+        return STATUS_ERR_INVALID;
+    }
+    read_layout(self, node, arena);
+    return actor_kv_layout_check(&node->layouts[arena->rank], error);
+}
+
+void
+actor_kv_on_arena(actor_kv_core_t *self, const actor_input_t *input)
+{
+    const proto_kv_arena_t *arena = &input->body->kv_arena;
+    kv_node_t *node = actor_kv_node_of_peer(self, input->from.index);
+    bool is_own = node == NULL;
+    node = is_own ? &self->nodes[KV_OWN] : node;
+    proto_error_t error;
+    proto_status_t status = check_arena(self, node, arena, &error);
+    if (status != STATUS_OK) {
+        refuse_arena(self, input, status, error.detail);
+        return;
+    }
+    uint64_t fingerprint = actor_kv_layout_fingerprint(&node->layouts[arena->rank]);
+    if (node->rank_mask != 0 && fingerprint != node->layout_fingerprint) {
+        refuse_arena(self, input, STATUS_ERR_FINGERPRINT, "ranks of one node that do not agree");
+        return;
+    }
+    node->rank_count = arena->rank_count;
+    node->rank_mask |= 1u << arena->rank;
+    node->regions[arena->rank] = arena->region;
+    node->owners[arena->rank] = input->from.index;
+    node->layout_fingerprint = fingerprint;
+    (void)snprintf(node->fingerprint, sizeof node->fingerprint, "%.*s",
+                   (int)arena->fingerprint.size_bytes, arena->fingerprint.data);
+    pass_on(self, node, arena);
+    if (actor_kv_node_is_whole(node)) {
+        if (is_own) {
+            actor_kv_sum_layers(self);
+        }
+        compare(self);
+    }
+}
+
+/* ---- links
+ * ---------------------------------------------------------------------------------------- */
+
+void
+actor_kv_on_peer_up(actor_kv_core_t *self, const proto_peer_up_t *up)
+{
+    if (up->role != PROTO_ROLE_KV_TRANSFER) {
+        return;
+    }
+    for (uint32_t i = 1; i < KV_NODE_MAX; i++) {
+        kv_node_t *node = &self->nodes[i];
+        if (node->peer != ACTOR_PEER_NONE) {
+            continue;
+        }
+        forget_arenas(node);
+        node->peer = up->peer;
+        node->epoch = up->epoch;
+        (void)snprintf(node->name, sizeof node->name, "%.*s", (int)up->name.size_bytes,
+                       up->name.data);
+        return;
+    }
+    self->figures.refused_count++;
+    actor_kv_note(self, 0, STATUS_ERR_OVERLOADED, "more peers than there is room for (%d)",
+                  KV_NODE_MAX - 1);
+}
+
+/* Whatever needs what has gone has failed. */
+static void
+end_transfers_of(actor_kv_core_t *self, const proto_peer_down_t *down, bool is_node)
+{
+    char detail[KV_DETAIL_SIZE_BYTES];
+    (void)snprintf(detail, sizeof detail, "%s has gone: %.*s",
+                   proto_role_name((proto_role_t)down->role),
+                   (int)(down->detail.size_bytes < 100 ? down->detail.size_bytes : 100),
+                   down->detail.data);
+    for (uint32_t i = 0; i < self->options.transfer_count_max; i++) {
+        kv_transfer_t *transfer = &self->transfers[i];
+        if (transfer->state == KV_TRANSFER_FREE) {
+            continue;
+        }
+        if (transfer->has_fence && transfer->fence_peer == down->peer) {
+            transfer->has_fence = false; /* nobody waits for it */
+        }
+        if (transfer->role_peer == down->peer) {
+            transfer->role_peer = ACTOR_PEER_NONE;
+            is_node = true;
+        }
+        if (transfer->kv_peer == down->peer) {
+            transfer->kv_peer = ACTOR_PEER_NONE;
+        } else if (!is_node) {
+            continue;
+        }
+        if (transfer->state == KV_TRANSFER_OPEN) {
+            actor_kv_end(self, transfer, STATUS_ERR_PEER_LOST, "kv_transfer_failed", detail);
+        }
+    }
+}
+
+static void
+forget_parked(actor_kv_core_t *self, uint32_t peer)
+{
+    for (uint32_t i = 0; i < KV_PARKED_MAX; i++) {
+        if (self->parked[i].key != 0 && self->parked[i].from == peer) {
+            self->parked[i] = (kv_parked_t){.key = 0};
+            self->figures.parked_count--;
+        }
+    }
+}
+
+void
+actor_kv_on_peer_down(actor_kv_core_t *self, const proto_peer_down_t *down)
+{
+    forget_parked(self, down->peer);
+    /* A scheduler that has gone says no fences; its successor gives blocks out anew.  Without an
+     * executor there is no arena. */
+    bool is_node = down->role == PROTO_ROLE_SCHEDULER || down->role == PROTO_ROLE_EXECUTOR;
+    end_transfers_of(self, down, is_node);
+    kv_node_t *node = actor_kv_node_of_peer(self, down->peer);
+    kv_node_t *own = &self->nodes[KV_OWN];
+    if (down->role == PROTO_ROLE_EXECUTOR) {
+        for (uint32_t r = 0; r < own->rank_count; r++) {
+            if ((own->rank_mask & 1u << r) != 0 && own->owners[r] == down->peer) {
+                node = own;
+            }
+        }
+    }
+    if (node == NULL) {
+        return;
+    }
+    forget_arenas(node);
+    memset(self->ready, 0, sizeof self->ready);
+    uint64_t index = node == own ? 0 : node->peer;
+    if (node != own) {
+        node->peer = ACTOR_PEER_NONE;
+        node->name[0] = '\0';
+    }
+    compare(self);
+    proto_body_t body = {.kv_arena = {.region = 0}}; /* nothing: unmap */
+    actor_outbox_push(self->outbox, kv_peer(ACTOR_PEER_LOCAL), PROTO_KIND_KV_ARENA, index, &body);
+}
