@@ -1,8 +1,7 @@
 /* `onepath config`: a cluster file checked, shown with the origin of each value, and its keys. */
-#include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "cli_file.h"
 #include "cli_node.h"
 #include "config_cluster.h"
 #include "config_value.h"
@@ -54,36 +53,6 @@ print_line(void *context, const char *line)
 {
     (void)context;
     puts(line);
-}
-
-static void
-print_problems(const config_cluster_t *cluster)
-{
-    for (uint32_t i = 0; i < config_cluster_problem_count(cluster); i++) {
-        fprintf(stderr, "%s\n", config_cluster_problem(cluster, i));
-    }
-}
-
-static const char *
-look_up(const char *variable)
-{
-    return getenv(variable);
-}
-
-/* Everything that sets values, then what they say together. */
-static bool
-read_cluster(config_cluster_t *cluster, const options_t *options, const char *path)
-{
-    bool ok = path == NULL || config_cluster_read_file(cluster, path) == STATUS_OK;
-    ok &= config_cluster_read_environment(cluster, look_up) == STATUS_OK;
-    for (uint32_t i = 0; i < options->sets.count; i++) {
-        ok &= config_cluster_set_pair(cluster, options->sets.items[i], "--set") == STATUS_OK;
-    }
-    if (ok) {
-        ok = config_cluster_check(cluster) == STATUS_OK;
-    }
-    print_problems(cluster);
-    return ok;
 }
 
 static int
@@ -195,12 +164,9 @@ cli_config(int argc, char **argv)
         return CLI_EXIT_CONFIG;
     }
     config_cluster_t *cluster = NULL;
-    if (config_cluster_new(&cluster) != STATUS_OK) {
-        fprintf(stderr, "onepath config: out of memory\n");
-        return CLI_EXIT_TEMPORARY;
-    }
-    int code = CLI_EXIT_CONFIG;
-    if (read_cluster(cluster, &options, path)) {
+    status = cli_file_read(path, options.sets.items, options.sets.count, &cluster);
+    int code = status == STATUS_ERR_CONFIG ? CLI_EXIT_CONFIG : CLI_EXIT_TEMPORARY;
+    if (status == STATUS_OK) {
         code = checks ? CLI_EXIT_OK : show(cluster, &options);
         if (checks) {
             uint32_t count = config_cluster_node_count(cluster);

@@ -84,6 +84,8 @@ const cli_option_t cli_node_options[] = {
     FLAG("record-strict", record_strict,
          "with a folder: an actor waits for the recorder rather than lose a record"),
     TEXT("run-dir", run_dir, "DIR", "folder for sockets (one of its own)"),
+    TEXT("config", config, "FILE",
+         "cluster file of one node; options and environment go before it"),
     TEXT("log-level", log_level, "LEVEL", "debug, info, warn or error (info)"),
     TEXT("log-format", log_format, "FORM", "json or human (human on a terminal)"),
     NUMBER("restart-intensity", restart_intensity, 1, ACTOR_RESTART_COUNT_MAX, "COUNT",
@@ -161,22 +163,27 @@ check_graphs(const cli_node_t *node)
     uint32_t sizes[CLI_CAPTURE_SIZES_MAX];
     uint32_t count = 0;
     if (cli_capture_sizes_parse(node, sizes, &count) != STATUS_OK) {
-        fprintf(stderr,
-                "onepath: --capture-sizes is '%s'; it takes ascending numbers such as 1,2,4,8, up "
-                "to --max-num-seqs (%u)\n",
-                node->capture_sizes, node->slot_count);
+        fprintf(
+            stderr,
+            "onepath: --capture-sizes is '%s'%s; it takes ascending numbers such as 1,2,4,8, up "
+            "to --max-num-seqs (%u%s)\n",
+            node->capture_sizes, cli_options_origin("capture-sizes"), node->slot_count,
+            cli_options_origin("max-num-seqs"));
         return STATUS_ERR_CONFIG;
     }
     if (count > 0 && node->capture_size_max != 0 && sizes[count - 1] > node->capture_size_max) {
-        fprintf(stderr, "onepath: --capture-sizes is '%s'; --max-capture-size is %u\n",
-                node->capture_sizes, node->capture_size_max);
+        fprintf(stderr,
+                "onepath: --capture-sizes is '%s'%s; it goes up to --max-capture-size (%u%s)\n",
+                node->capture_sizes, cli_options_origin("capture-sizes"), node->capture_size_max,
+                cli_options_origin("max-capture-size"));
         return STATUS_ERR_CONFIG;
     }
     if (node->prefill_graph_tokens_max > node->step_tokens_max) {
         fprintf(stderr,
-                "onepath: --prefill-graph-max-tokens is %u; a step has at most "
-                "--max-num-batched-tokens (%u)\n",
-                node->prefill_graph_tokens_max, node->step_tokens_max);
+                "onepath: --prefill-graph-max-tokens is %u%s; a step has at most "
+                "--max-num-batched-tokens (%u%s)\n",
+                node->prefill_graph_tokens_max, cli_options_origin("prefill-graph-max-tokens"),
+                node->step_tokens_max, cli_options_origin("max-num-batched-tokens"));
         return STATUS_ERR_CONFIG;
     }
     if (node->disable_prefill_graph && node->prefill_graph_tokens_max != 0) {
@@ -204,14 +211,14 @@ cli_node_check(const cli_node_t *node)
     }
     if (strcmp(node->device, "auto") != 0 && strcmp(node->device, "cpu") != 0 &&
         strcmp(node->device, "cuda") != 0 && !is_cuda_ordinal(node->device)) {
-        fprintf(stderr, "onepath: --device is '%s'; it takes auto, cpu, cuda or cuda:N\n",
-                node->device);
+        fprintf(stderr, "onepath: --device is '%s'%s; it takes auto, cpu, cuda or cuda:N\n",
+                node->device, cli_options_origin("device"));
         return STATUS_ERR_CONFIG;
     }
     if (strcmp(node->cache_dtype, "auto") != 0 && strcmp(node->cache_dtype, "f16") != 0 &&
         strcmp(node->cache_dtype, "f32") != 0) {
-        fprintf(stderr, "onepath: --cache-dtype is '%s'; it takes auto, f16 or f32\n",
-                node->cache_dtype);
+        fprintf(stderr, "onepath: --cache-dtype is '%s'%s; it takes auto, f16 or f32\n",
+                node->cache_dtype, cli_options_origin("cache-dtype"));
         return STATUS_ERR_CONFIG;
     }
     if (strcmp(node->drafter, "off") != 0 && strcmp(node->drafter, "ngram") != 0) {
@@ -235,20 +242,20 @@ cli_node_check(const cli_node_t *node)
         return STATUS_ERR_CONFIG;
     }
     if (node->record_strict && cli_node_log_dir(node) == NULL) {
-        fprintf(stderr, "onepath: --record-strict needs --record FOLDER; --record is '%s'\n",
-                node->record);
+        fprintf(stderr, "onepath: --record-strict%s needs --record FOLDER; --record is '%s'%s\n",
+                cli_options_origin("record-strict"), node->record, cli_options_origin("record"));
         return STATUS_ERR_CONFIG;
     }
     actor_log_level_t level;
     if (!actor_log_level_parse(node->log_level, &level)) {
-        fprintf(stderr, "onepath: --log-level is '%s'; it takes debug, info, warn or error\n",
-                node->log_level);
+        fprintf(stderr, "onepath: --log-level is '%s'%s; it takes debug, info, warn or error\n",
+                node->log_level, cli_options_origin("log-level"));
         return STATUS_ERR_CONFIG;
     }
     if (node->log_format != NULL && strcmp(node->log_format, "json") != 0 &&
         strcmp(node->log_format, "human") != 0) {
-        fprintf(stderr, "onepath: --log-format is '%s'; it takes json or human\n",
-                node->log_format);
+        fprintf(stderr, "onepath: --log-format is '%s'%s; it takes json or human\n",
+                node->log_format, cli_options_origin("log-format"));
         return STATUS_ERR_CONFIG;
     }
     return STATUS_OK;
@@ -415,7 +422,8 @@ cli_node_argv(const cli_node_t *node, const char *kind, const char *model)
     put_word(kind);
     put_word(model);
     for (uint32_t i = 0; i < cli_node_option_count; i++) {
-        if (!cli_node_options[i].hidden) {
+        /* What the file says is in the values by now. */
+        if (!cli_node_options[i].hidden && cli_node_options[i].offset_bytes != AT(config)) {
             put_option(&cli_node_options[i], node, &defaults);
         }
     }

@@ -10,6 +10,7 @@
 #include "proto_ids.h"
 
 typedef struct {
+    const char *config; /* cluster file; NULL = none */
     /* HTTP */
     const char *host;
     uint32_t port;
@@ -135,6 +136,7 @@ int cli_sim(int argc, char **argv);
 int cli_scheduler(int argc, char **argv);
 int cli_executor(int argc, char **argv);
 int cli_ps(int argc, char **argv);
+int cli_probe(int argc, char **argv);
 int cli_drain(int argc, char **argv);
 int cli_undrain(int argc, char **argv);
 int cli_level(int argc, char **argv);

@@ -5,9 +5,23 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "config_schema.h"
+#include "config_value.h"
 #include "proto_require.h"
 
 enum { HELP_WIDTH = 28 };
+
+enum { ORIGIN_COUNT_MAX = 96 };
+
+/* Of each option that has its value from elsewhere than the command line. */
+static struct {
+    const char *option;
+    char text[CLI_ORIGIN_SIZE_BYTES + 16];
+} origins[ORIGIN_COUNT_MAX];
+static uint32_t origin_count;
+
+static cli_options_file_t file_of_options;
+static void *file_context;
 
 static cli_options_visit_t visitor;
 static void *visitor_context;
@@ -19,51 +33,41 @@ cli_options_set_visitor(cli_options_visit_t visit, void *context)
     visitor_context = context;
 }
 
-proto_status_t
-cli_size_parse(const char *text, uint64_t *out)
+void
+cli_options_set_file(cli_options_file_t file, void *context)
 {
-    if (!isdigit((unsigned char)text[0])) {
-        return STATUS_ERR_INVALID;
-    }
-    errno = 0;
-    char *end = NULL;
-    uint64_t value = strtoull(text, &end, 10);
-    if (errno != 0) {
-        return STATUS_ERR_INVALID;
-    }
-    unsigned shift = 0;
-    switch (*end) {
-    case 'k':
-    case 'K':
-        shift = 10;
-        break;
-    case 'm':
-    case 'M':
-        shift = 20;
-        break;
-    case 'g':
-    case 'G':
-        shift = 30;
-        break;
-    case '\0':
-        break;
-    default:
-        return STATUS_ERR_INVALID;
-    }
-    if (shift != 0) {
-        end++;
-        if (*end == 'i') {
-            end++;
-        }
-        if (*end == 'B' || *end == 'b') {
-            end++;
+    file_of_options = file;
+    file_context = context;
+}
+
+const char *
+cli_options_origin(const char *option)
+{
+    for (uint32_t i = 0; i < origin_count; i++) {
+        if (strcmp(origins[i].option, option) == 0) {
+            return origins[i].text;
         }
     }
-    if (*end != '\0' || (shift != 0 && value > (UINT64_MAX >> shift))) {
-        return STATUS_ERR_INVALID;
+    return "";
+}
+
+/* The last one to set an option has the last word; NULL: the command line. */
+static void
+note_origin(const cli_option_t *option, const char *from)
+{
+    uint32_t i = 0;
+    while (i < origin_count && strcmp(origins[i].option, option->name) != 0) {
+        i++;
     }
-    *out = value << shift;
-    return STATUS_OK;
+    if (i == origin_count && (from == NULL || origin_count == ORIGIN_COUNT_MAX)) {
+        return;
+    }
+    origin_count += i == origin_count ? 1 : 0;
+    origins[i].option = option->name;
+    origins[i].text[0] = '\0';
+    if (from != NULL) {
+        (void)snprintf(origins[i].text, sizeof origins[i].text, " (from %s)", from);
+    }
 }
 
 void
@@ -150,7 +154,8 @@ set_flag(const cli_option_t *option, const char *value, bool *out)
     } else if (strcmp(value, "0") == 0 || strcmp(value, "false") == 0 || value[0] == '\0') {
         *out = false;
     } else {
-        fprintf(stderr, "onepath: --%s is '%s'; it takes 1 or 0\n", option->name, value);
+        fprintf(stderr, "onepath: --%s is '%s'%s; it takes 1 or 0\n", option->name, value,
+                cli_options_origin(option->name));
         return STATUS_ERR_CONFIG;
     }
     return STATUS_OK;
@@ -165,16 +170,17 @@ set_number(const cli_option_t *option, const char *value, void *field)
     bool bad = errno != 0 || end == value || *end != '\0';
     if (option->type == CLI_OPTION_U32) {
         if (bad || number < 0 || (uint64_t)number < option->min || (uint64_t)number > option->max) {
-            fprintf(stderr, "onepath: --%s is '%s'; it takes a number from %llu to %llu\n",
-                    option->name, value, (unsigned long long)option->min,
-                    (unsigned long long)option->max);
+            fprintf(stderr, "onepath: --%s is '%s'%s; it takes a number from %llu to %llu\n",
+                    option->name, value, cli_options_origin(option->name),
+                    (unsigned long long)option->min, (unsigned long long)option->max);
             return STATUS_ERR_CONFIG;
         }
         *(uint32_t *)field = (uint32_t)number;
         return STATUS_OK;
     }
     if (bad) {
-        fprintf(stderr, "onepath: --%s is '%s'; it takes a number\n", option->name, value);
+        fprintf(stderr, "onepath: --%s is '%s'%s; it takes a number\n", option->name, value,
+                cli_options_origin(option->name));
         return STATUS_ERR_CONFIG;
     }
     *(int64_t *)field = number;
@@ -185,10 +191,18 @@ static proto_status_t
 set_size(const cli_option_t *option, const char *value, uint64_t *out)
 {
     uint64_t size_bytes = 0;
-    if (cli_size_parse(value, &size_bytes) != STATUS_OK || size_bytes < option->min ||
+    if (config_size_parse(value, &size_bytes) != STATUS_OK || size_bytes < option->min ||
         size_bytes > option->max) {
-        fprintf(stderr, "onepath: --%s is '%s'; it takes a size such as 512M or 4G\n", option->name,
-                value);
+        char low[24];
+        char high[24];
+        config_size_print(option->min, low);
+        config_size_print(option->max, high);
+        fprintf(stderr, "onepath: --%s is '%s'%s; it takes a size of at least %s", option->name,
+                value, cli_options_origin(option->name), low);
+        if (option->max != UINT64_MAX) {
+            fprintf(stderr, " and at most %s", high);
+        }
+        fprintf(stderr, ", such as 512M or 4G\n");
         return STATUS_ERR_CONFIG;
     }
     *out = size_bytes;
@@ -245,38 +259,33 @@ read_environment(const cli_command_t *command, void *values)
                     name, value);
             continue;
         }
+        note_origin(option, name);
         proto_status_t status = set_option(option, value, values);
         if (status != STATUS_OK) {
-            fprintf(stderr, "onepath: (from the environment variable %s)\n", name);
             return status;
         }
     }
     return STATUS_OK;
 }
 
-/* Edit distance, cut off early: good enough to say "did you mean". */
-static unsigned
-distance(const char *a, size_t a_len, const char *b)
+static proto_status_t
+read_file(const cli_command_t *command, void *values)
 {
-    size_t b_len = strlen(b);
-    unsigned row[64];
-    if (a_len >= 63 || b_len >= 63) {
-        return 99;
-    }
-    for (unsigned j = 0; j <= b_len; j++) {
-        row[j] = j;
-    }
-    for (unsigned i = 1; i <= a_len; i++) {
-        unsigned diagonal = row[0];
-        row[0] = i;
-        for (unsigned j = 1; j <= b_len; j++) {
-            unsigned substitute = diagonal + (a[i - 1] == b[j - 1] ? 0U : 1U);
-            unsigned best = row[j] + 1 < row[j - 1] + 1 ? row[j] + 1 : row[j - 1] + 1;
-            diagonal = row[j];
-            row[j] = substitute < best ? substitute : best;
+    for (uint32_t i = 0; i < command->option_count; i++) {
+        const cli_option_t *option = &command->options[i];
+        char origin[CLI_ORIGIN_SIZE_BYTES] = "";
+        const char *value =
+            option->hidden ? NULL : file_of_options(file_context, option->name, origin);
+        if (value == NULL) {
+            continue;
+        }
+        note_origin(option, origin);
+        proto_status_t status = set_option(option, value, values);
+        if (status != STATUS_OK) {
+            return status;
         }
     }
-    return row[b_len];
+    return STATUS_OK;
 }
 
 static const cli_option_t *
@@ -289,7 +298,7 @@ find_option(const cli_command_t *command, const char *name, size_t name_len)
         if (strlen(option->name) == name_len && memcmp(option->name, name, name_len) == 0) {
             return option;
         }
-        unsigned away = distance(name, name_len, option->name);
+        unsigned away = config_distance(name, name_len, option->name, strlen(option->name));
         if (!option->hidden && away < nearest_distance) {
             nearest_distance = away;
             nearest = option;
@@ -321,6 +330,7 @@ parse_option(const cli_command_t *command, int argc, char **argv, int *index, vo
         }
         value = argv[++*index];
     }
+    note_origin(option, NULL);
     return set_option(option, value, values);
 }
 
@@ -333,7 +343,14 @@ cli_options_parse(const cli_command_t *command, int argc, char **argv, int first
         visitor(visitor_context, command);
         return STATUS_END;
     }
-    proto_status_t status = read_environment(command, values);
+    origin_count = 0;
+    proto_status_t status = STATUS_OK;
+    if (command->is_node && file_of_options != NULL) {
+        status = read_file(command, values);
+    }
+    if (status == STATUS_OK) {
+        status = read_environment(command, values);
+    }
     if (status != STATUS_OK) {
         return status;
     }

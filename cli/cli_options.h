@@ -1,9 +1,9 @@
 /* cli_options.h - one table of options gives parsing, --help, and the environment variables.
  *
- * Precedence: command line, then the environment, then the default that the caller left in the
- * values.  An option of a node (serve, demo, actor) is ONEPATH_<OPTION> there, one of any other
- * command ONEPATH_<COMMAND>_<OPTION>: one --json or --seed must not set all of them.
- * Main thread only; values are lent (argv, environment). */
+ * Precedence: command line, then the environment, then a file if there is one, then the default
+ * that the caller left in the values.  An option of a node (serve, demo, actor) is ONEPATH_<OPTION>
+ * there, one of any other command ONEPATH_<COMMAND>_<OPTION>: one --json or --seed must not set all
+ * of them. Main thread only; values are lent (argv, environment). */
 #ifndef CLI_OPTIONS_H
 #define CLI_OPTIONS_H
 
@@ -67,6 +67,18 @@ MUST_CHECK proto_status_t cli_options_parse(const cli_command_t *command, int ar
 void cli_options_variable(const cli_command_t *command, const cli_option_t *option,
                           char out[CLI_VARIABLE_SIZE_BYTES]);
 
+/* Values of a file, below the environment, for the commands of a node: the text of an option, NULL
+ * if the file has none, and where it stands.  NULL ends that. */
+enum { CLI_ORIGIN_SIZE_BYTES = 512 };
+typedef const char *(*cli_options_file_t)(void *context, const char *option,
+                                          char origin[CLI_ORIGIN_SIZE_BYTES]);
+void cli_options_set_file(cli_options_file_t file, void *context);
+
+/* Where the value of an option came from at the last parse, to stand behind it in a message:
+ * " (from ONEPATH_PORT)", " (from cluster.yaml:3:9)", "" for the command line and defaults.  Lent.
+ */
+const char *cli_options_origin(const char *option);
+
 /* While there is a visitor, cli_options_parse() hands it the command and returns STATUS_END, as
  * after --help; NULL ends that.  So completion and man pages see the very tables that parse. */
 typedef void (*cli_options_visit_t)(void *context, const cli_command_t *command);
@@ -80,8 +92,5 @@ const char *cli_plural(uint64_t count);
 
 /* Prints an argument as a shell would take it: as it is, or in quotes where it must be. */
 void cli_print_quoted(FILE *stream, const char *argument);
-
-/* Parses "4G", "512M", "64K" or plain bytes.  STATUS_ERR_INVALID otherwise. */
-MUST_CHECK proto_status_t cli_size_parse(const char *text, uint64_t *out);
 
 #endif

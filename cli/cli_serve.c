@@ -1,17 +1,19 @@
 /* `onepath serve` and `onepath demo`: a supervisor with the actors of one node. */
-#include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "actor_fault.h"
 #include "actor_log.h"
 #include "actor_supervisor.h"
+#include "cli_file.h"
 #include "cli_http.h"
+#include "cli_model.h"
 #include "cli_node.h"
+#include "cli_notify.h"
 #include "proto_clock.h"
+#include "proto_require.h"
 
 enum { CHILD_COUNT_MAX = 5, DEMO_TOKENS_MAX = 160 };
 
@@ -38,7 +40,8 @@ static const cli_command_t serve_command = {
             "configuration.",
     .examples = "  onepath serve SmolLM2-135M-Instruct.Q4_1.gguf\n"
                 "  onepath serve ./Qwen3-0.6B --port 8080 --max-num-seqs 16 --memory 2G\n"
-                "  onepath serve model.gguf --record ./log    (then: onepath log ls ./log)",
+                "  onepath serve model.gguf --record ./log    (then: onepath log ls ./log)\n"
+                "  onepath serve --config node.yaml --port 8080",
     .options = cli_node_options,
     .is_node = true,
     .word_count_min = 1,
@@ -92,6 +95,7 @@ on_ready(void *context)
 {
     session_t *session = context;
     fprintf(stderr, "ready: %s\n", session->url);
+    cli_notify_ready(session->url);
     if (session->question != NULL && !session->asker_started) {
         session->asker_started = pthread_create(&session->asker, NULL, ask, session) == 0;
         if (!session->asker_started) {
@@ -99,6 +103,13 @@ on_ready(void *context)
             actor_supervisor_ask_stop();
         }
     }
+}
+
+static void
+on_round(void *context, bool is_ending)
+{
+    (void)context;
+    cli_notify_round(is_ending);
 }
 
 /* A folder for this node's sockets. */
@@ -199,6 +210,7 @@ run(session_t *session)
         .scheduler_stays = node->scheduler_stays,
         .on_ready = on_ready,
         .on_state = on_state,
+        .on_round = on_round,
         .context = session,
     };
     static actor_supervisor_report_t report[CHILD_COUNT_MAX];
@@ -240,8 +252,13 @@ check_faults(const cli_list_t *faults)
 static int
 start(session_t *session, cli_command_t command, int argc, char **argv, cli_words_t *words)
 {
+    const char *model = NULL;
     command.option_count = cli_node_option_count;
-    proto_status_t status = cli_options_parse(&command, argc, argv, 2, &session->node, words);
+    proto_status_t status = cli_file_offer(argc, argv, &model);
+    if (status == STATUS_OK) {
+        command.word_count_min = model != NULL ? 0 : command.word_count_min;
+        status = cli_options_parse(&command, argc, argv, 2, &session->node, words);
+    }
     if (status == STATUS_END) {
         return CLI_EXIT_OK;
     }
@@ -250,14 +267,9 @@ start(session_t *session, cli_command_t command, int argc, char **argv, cli_word
         return CLI_EXIT_CONFIG;
     }
     cli_node_warn(&session->node);
-    session->model = words->words[0];
-    struct stat info;
-    if (!session->node.null_device && stat(session->model, &info) != 0) {
-        fprintf(stderr,
-                "onepath: the model '%s' cannot be opened: %s\n"
-                "It takes a GGUF file or a folder with config.json and *.safetensors; "
-                "'./run demo' fetches a small one.\n",
-                session->model, strerror(errno));
+    session->model = words->count > 0 ? words->words[0] : model;
+    require(session->model != NULL);
+    if (!session->node.null_device && !cli_model_check(session->model)) {
         return CLI_EXIT_CONFIG;
     }
     if (cli_node_configure_log(&session->node, "supervisor", 0) != STATUS_OK) {
@@ -272,6 +284,7 @@ cli_serve(int argc, char **argv)
     static session_t session;
     cli_node_init(&session.node);
     cli_words_t words;
+    cli_notify_init();
     int code = start(&session, serve_command, argc, argv, &words);
     return code >= 0 ? code : run(&session);
 }

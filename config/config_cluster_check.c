@@ -109,22 +109,14 @@ check_model(config_cluster_t *self, uint32_t node)
         !config_cluster_flag(self, node, "null_device")) {
         complain_of_node(self, node, "has no model; write 'model: PATH' in it, or at the top");
     }
-    const char *const devices[] = {"device", "drafter.device"};
-    for (uint32_t i = 0; i < 2; i++) {
-        const char *device = config_cluster_text(self, node, devices[i]);
-        if (device != NULL && strcmp(device, "auto") != 0 && strcmp(device, "cpu") != 0 &&
-            strcmp(device, "cuda") != 0 && !is_ordinal(device)) {
-            complain(self, node, devices[i], "it takes auto, cpu, cuda or cuda:N");
-        }
+    const char *device = config_cluster_text(self, node, "device");
+    if (strcmp(device, "auto") != 0 && strcmp(device, "cpu") != 0 && strcmp(device, "cuda") != 0 &&
+        !is_ordinal(device)) {
+        complain(self, node, "device", "it takes auto, cpu, cuda or cuda:N");
     }
-    const char *kind = config_cluster_text(self, node, "drafter.kind");
-    bool needs_weights = strcmp(kind, "none") != 0 && strcmp(kind, "ngram") != 0;
-    config_value_t drafter = value(self, node, "drafter.model");
-    if (needs_weights && drafter.text == NULL) {
-        complain(self, node, "drafter.kind", "it needs drafter.model, the path of its weights");
-    }
-    if (!needs_weights && drafter.text != NULL) {
-        complain(self, node, "drafter.model", "drafter.kind says that there are no weights");
+    config_value_t width = value(self, node, "drafter.width");
+    if (strcmp(config_cluster_text(self, node, "drafter.kind"), "off") != 0 && width.number == 1) {
+        config_cluster_complain(self, &width, "with a drafter it takes 2 or more");
     }
 }
 
@@ -134,7 +126,6 @@ check_limits(config_cluster_t *self, uint32_t node)
     char what[CONFIG_MESSAGE_SIZE_BYTES];
     uint64_t slots = config_cluster_number(self, node, "limits.max_num_seqs");
     uint64_t tokens = config_cluster_number(self, node, "limits.max_num_batched_tokens");
-    uint64_t width = config_cluster_number(self, node, "drafter.width");
     uint64_t largest = config_cluster_number(self, node, "graphs.max_capture_size");
     config_value_t sizes = value(self, node, "graphs.capture_sizes");
     if (sizes.text != NULL) {
@@ -160,13 +151,6 @@ check_limits(config_cluster_t *self, uint32_t node)
     if (prefill.text != NULL && !config_cluster_flag(self, node, "graphs.prefill")) {
         complain(self, node, "graphs.prefill_max_tokens",
                  "graphs.prefill is false, so no step with prompts uses a graph");
-    }
-    if (tokens < slots * width) {
-        (void)snprintf(what, sizeof what,
-                       "a decode step of limits.max_num_seqs (%llu) requests%s needs %llu",
-                       (unsigned long long)slots, width > 1 ? " times drafter.width" : "",
-                       (unsigned long long)(slots * width));
-        complain(self, node, "limits.max_num_batched_tokens", what);
     }
     const char *mode = config_cluster_text(self, node, "recording.mode");
     if (config_cluster_flag(self, node, "recording.strict") &&

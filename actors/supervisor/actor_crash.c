@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,6 +32,71 @@ actor_crash_default_dir(char *out, size_t capacity_bytes)
     bool ours = lstat(out, &info) == 0 && S_ISDIR(info.st_mode) && info.st_uid == geteuid() &&
                 (info.st_mode & 077) == 0;
     return ours ? STATUS_OK : STATUS_ERR_IO;
+}
+
+static int
+is_record(const struct dirent *entry)
+{
+    static const char ending[] = ".alog";
+    size_t name_len = strlen(entry->d_name);
+    return name_len > strlen(ending) &&
+           strcmp(entry->d_name + name_len - strlen(ending), ending) == 0;
+}
+
+typedef struct {
+    struct timespec time;
+    const struct dirent *entry;
+} aged_t;
+
+static int
+by_age(const void *a, const void *b)
+{
+    const struct timespec *x = &((const aged_t *)a)->time;
+    const struct timespec *y = &((const aged_t *)b)->time;
+    if (x->tv_sec != y->tv_sec) {
+        return x->tv_sec < y->tv_sec ? -1 : 1;
+    }
+    return x->tv_nsec < y->tv_nsec ? -1 : x->tv_nsec > y->tv_nsec ? 1 : 0;
+}
+
+static void
+remove_record(int folder_fd, const char *name)
+{
+    char sidecar[sizeof((struct dirent *)NULL)->d_name];
+    (void)snprintf(sidecar, sizeof sidecar, "%.*s.aidx", (int)(strlen(name) - strlen(".alog")),
+                   name);
+    (void)unlinkat(folder_fd, name, 0);
+    (void)unlinkat(folder_fd, sidecar, 0);
+}
+
+void
+actor_crash_prune(const char *directory, uint32_t kept_max)
+{
+    struct dirent **entries = NULL;
+    int folder_fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    int count = folder_fd >= 0 ? scandir(directory, &entries, is_record, NULL) : -1;
+    aged_t *aged = count > 0 ? calloc((size_t)count, sizeof *aged) : NULL;
+    for (int i = 0; aged != NULL && i < count; i++) {
+        struct stat info;
+        aged[i].entry = entries[i];
+        if (fstatat(folder_fd, entries[i]->d_name, &info, AT_SYMLINK_NOFOLLOW) == 0) {
+            aged[i].time = info.st_mtim;
+        }
+    }
+    if (aged != NULL) {
+        qsort(aged, (size_t)count, sizeof *aged, by_age);
+        for (int i = 0; i < count - (int)kept_max; i++) {
+            remove_record(folder_fd, aged[i].entry->d_name);
+        }
+    }
+    for (int i = 0; i < count; i++) {
+        free(entries[i]);
+    }
+    free(entries);
+    free(aged);
+    if (folder_fd >= 0) {
+        (void)close(folder_fd);
+    }
 }
 
 proto_status_t

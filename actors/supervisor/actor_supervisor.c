@@ -151,6 +151,9 @@ run(actor_supervisor_state_t *self)
         }
         actor_supervisor_service_view(self, &wait_ns);
         actor_supervisor_show_progress(self, &wait_ns);
+        if (self->options->on_round != NULL) {
+            self->options->on_round(self->options->context, self->phase != PHASE_RUNNING);
+        }
         if (self->phase != PHASE_DONE) {
             sleep_until_event(self, self->injected ? 0 : wait_ns);
         }
@@ -266,6 +269,8 @@ choose_crash_dir(actor_supervisor_state_t *self)
         (void)snprintf(self->crash_dir, sizeof self->crash_dir, "%s", self->options->crash_dir);
     } else if (actor_crash_default_dir(self->crash_dir, sizeof self->crash_dir) != STATUS_OK) {
         self->crash_dir[0] = '\0';
+    } else {
+        actor_crash_prune(self->crash_dir, ACTOR_CRASH_KEPT_MAX);
     }
 }
 

@@ -54,6 +54,9 @@ typedef struct {
     /* Called for each ACTOR_STATE (actor_state_t) of a child, such as the gateway's "http://...";
      * may be NULL. */
     void (*on_state)(void *context, const char *name, uint32_t state, const char *detail);
+    /* Called in each round of the loop, at least once a second, with whether the end has begun;
+     * must not block.  May be NULL. */
+    void (*on_round)(void *context, bool is_ending);
     void *context;
 } actor_supervisor_options_t;
 

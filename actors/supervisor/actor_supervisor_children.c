@@ -196,11 +196,29 @@ actor_supervisor_service_stop(actor_supervisor_state_t *self, uint64_t *wait_ns)
 
 /* ---- what happens to children ---------------------------------------------------------------- */
 
+/* Whether the end of this child ends the node, and with which code; 0: it may be restarted. */
+static int
+fatal_code(const actor_supervised_t *child)
+{
+    if (child->spec->optional || child->killed) {
+        return 0;
+    }
+    int code = child->process.exit_code;
+    /* A wrong setting does not get better by itself.  A busy port may, but not at the start: the
+     * one who started us is still there to read why. */
+    if (code == ACTOR_EXIT_CONFIG || (code == ACTOR_EXIT_TEMPORARY && !child->was_ready)) {
+        return code;
+    }
+    return 0;
+}
+
 static void
 dump_ring(actor_supervisor_state_t *self, actor_supervised_t *child, uint64_t epoch)
 {
     self->crash_path[0] = '\0';
-    if (child->ring_fd < 0 || self->crash_dir[0] == '\0' || self->crash_count >= CRASH_COUNT_MAX) {
+    /* Who says that its settings are wrong did not crash: its words are all there is to know. */
+    if (child->ring_fd < 0 || self->crash_dir[0] == '\0' || self->crash_count >= CRASH_COUNT_MAX ||
+        fatal_code(child) != 0) {
         return;
     }
     self->crash_count++;
@@ -219,22 +237,6 @@ dump_ring(actor_supervisor_state_t *self, actor_supervised_t *child, uint64_t ep
                   "no crash record of %s in '%s': %s", child->spec->name, self->crash_dir,
                   proto_status_text(status));
     }
-}
-
-/* Whether the end of this child ends the node, and with which code; 0: it may be restarted. */
-static int
-fatal_code(const actor_supervised_t *child)
-{
-    if (child->spec->optional || child->killed) {
-        return 0;
-    }
-    int code = child->process.exit_code;
-    /* A wrong setting does not get better by itself.  A busy port may, but not at the start: the
-     * one who started us is still there to read why. */
-    if (code == ACTOR_EXIT_CONFIG || (code == ACTOR_EXIT_TEMPORARY && !child->was_ready)) {
-        return code;
-    }
-    return 0;
 }
 
 static void

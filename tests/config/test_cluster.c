@@ -187,20 +187,14 @@ static const struct {
     {"model: /m\nnodes:\n - {name: a, role: prefill}\n", "no node has role: decode"},
     {"model: /m\nnodes:\n - {name: a, role: decode}\n", "no node has role: prefill"},
     {"model: /m\ndevice: gpu\n", "device is 'gpu'; it takes auto, cpu, cuda or cuda:N"},
-    {"model: /m\ndrafter: {kind: mtp}\n", "drafter.kind is 'mtp'; it needs drafter.model"},
-    {"model: /m\ndrafter: {model: /d}\n", "drafter.kind says that there are no weights"},
+    {"model: /m\ndrafter: {kind: ngram, width: 1}\n", "f.yaml:2:31: drafter.width is '1'; with a "
+                                                      "drafter it takes 2 or more"},
     {"model: /m\ngraphs: {capture_sizes: [64]}\n", "its last number is above limits.max_num_seqs "
                                                    "(32)"},
     {"model: /m\ngraphs: {capture_sizes: [16], max_capture_size: 8}\n",
      "its last number is above graphs.max_capture_size (8)"},
     {"model: /m\ngraphs: {prefill_max_tokens: 1024}\n", "a step has at most"},
     {"model: /m\ngraphs: {prefill_max_tokens: 64, prefill: false}\n", "graphs.prefill is false"},
-    {"model: /m\nlimits: {max_num_batched_tokens: 16}\n",
-     "f.yaml:2:34: limits.max_num_batched_tokens is '16'; a decode step of limits.max_num_seqs "
-     "(32) "
-     "requests needs 32"},
-    {"model: /m\nlimits: {max_num_seqs: 600}\n",
-     "limits.max_num_batched_tokens is '512' by default; a decode step"},
     {"model: /m\nrecording: {strict: true}\n", "it needs a folder as recording.mode"},
     {"model: /m\nnodes:\n - {name: a, host: h}\n", "node 'a' is on h, so it needs "
                                                    "endpoints.scheduler: tcp://HOST:PORT"},
@@ -342,7 +336,7 @@ START_TEST(what_is_shown_reads_back_as_the_same)
     static page_t first, second;
     config_show_t show = {.all = _i != 0, .with_origin = false, .node = CONFIG_TOP};
     ck_assert_int_eq(read_text("model: \"/a b/#m: \\\"x\\\".gguf\"\ncluster: {name: \"on\"}\n"
-                               "drafter: {kind: mtp, model: /d}\n"
+                               "drafter: {kind: ngram, width: 4}\n"
                                "graphs: {capture_sizes: [1, 2]}\nsecurity: {curve_keys: /k}\n"
                                "nodes:\n - name: a\n   host: h\n   endpoints:\n"
                                "     scheduler: tcp://h:7000\n   cache: {memory: 3G}\n"

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "actor_core.h"
+#include "actor_crash.h"
 #include "actor_log.h"
 #include "actor_supervisor.h"
 #include "proto_clock.h"
@@ -299,10 +300,12 @@ END_TEST
 /* A wrong setting does not get better by trying again; the code says what to do. */
 START_TEST(bad_configuration_is_passed_on)
 {
-    actor_supervisor_child_t children[] = {{.name = "scheduler", .argv = normal},
-                                           {.name = "executor-0", .argv = exit_78}};
+    actor_supervisor_child_t children[] = {
+        {.name = "scheduler", .argv = normal},
+        {.name = "executor-0", .role = PROTO_ROLE_EXECUTOR, .argv = exit_78, .has_ring = true}};
     actor_supervisor_options_t options = make_options(children, 2);
     ck_assert_int_eq(actor_supervisor_run(&options, report), 78);
+    ck_assert_int_ne(access(crash_dir, F_OK), 0); /* it told why: no crash record */
     ck_assert_uint_eq(report[1].restart_count, 0);
     check_nothing_left();
 }
@@ -539,6 +542,40 @@ START_TEST(recorder_writes_what_the_rings_hold)
 }
 END_TEST
 
+/* Records of nodes long gone must not fill the disk; nothing else in the folder is touched. */
+START_TEST(old_crash_records_are_removed)
+{
+    char path[256];
+    ck_assert_int_eq(mkdir(crash_dir, 0700), 0);
+    for (int i = 0; i < 6; i++) {
+        static const char *const endings[] = {"alog", "aidx"};
+        for (int k = 0; k < 2; k++) {
+            (void)snprintf(path, sizeof path, "%s/x.%d.%s", crash_dir, i, endings[k]);
+            int fd = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+            ck_assert_int_ge(fd, 0);
+            /* The higher the number the older. */
+            const struct timespec times[2] = {{1000 - i, 0}, {1000 - i, 0}};
+            ck_assert_int_eq(futimens(fd, times), 0);
+            ck_assert_int_eq(close(fd), 0);
+        }
+    }
+    (void)snprintf(path, sizeof path, "%s/notes.txt", crash_dir);
+    int fd = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+    const struct timespec ancient[2] = {{1, 0}, {1, 0}};
+    ck_assert_int_eq(futimens(fd, ancient), 0);
+    ck_assert_int_eq(close(fd), 0);
+    actor_crash_prune(crash_dir, 4);
+    ck_assert_int_eq(access(path, F_OK), 0);
+    for (int i = 0; i < 6; i++) {
+        (void)snprintf(path, sizeof path, "%s/x.%d.alog", crash_dir, i);
+        ck_assert_int_eq(access(path, F_OK), i < 4 ? 0 : -1);
+        (void)snprintf(path, sizeof path, "%s/x.%d.aidx", crash_dir, i);
+        ck_assert_int_eq(access(path, F_OK), i < 4 ? 0 : -1);
+    }
+    actor_crash_prune("/nowhere", 4);
+}
+END_TEST
+
 int
 main(void)
 {
@@ -552,6 +589,7 @@ main(void)
     tcase_add_test(test, restarts_run_out);
     tcase_add_test(test, aborts_are_reported_with_their_signal);
     tcase_add_test(test, bad_configuration_is_passed_on);
+    tcase_add_test(test, old_crash_records_are_removed);
     tcase_add_test(test, busy_port_at_the_start_is_passed_on);
     tcase_add_test(test, missing_program_is_bad_configuration);
     tcase_add_test(test, open_run_dir_is_refused);
