@@ -8,6 +8,7 @@
 
 const cli_entry_t cli_commands[] = {
     {"serve", cli_serve, "serve a model on this machine"},
+    {"up", cli_up, "start a node of a cluster file on this machine"},
     {"demo", cli_demo, "start a node, ask it one question, show what each actor did"},
     {"doctor", cli_doctor, "what this machine has, what is missing, what to type"},
     {"config", cli_config, "check a cluster file, show every setting and its origin"},

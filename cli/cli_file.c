@@ -70,28 +70,57 @@ cli_file_offer_node(const config_cluster_t *cluster, uint32_t node)
     cli_options_set_file(value_of_option, NULL);
 }
 
-/* Before the options are parsed, because the file stands below them. */
+/* The value of an option before the options are parsed, because the file stands below them. */
 static const char *
-find_path(int argc, char **argv)
+find_option(const char *option, const char *variable, int argc, char **argv)
 {
-    static const char option[] = "--config";
-    const char *path = getenv("ONEPATH_CONFIG");
+    const char *value = getenv(variable);
     for (int i = 2; i < argc; i++) {
         if (strcmp(argv[i], option) == 0 && i + 1 < argc) {
-            path = argv[++i];
+            value = argv[++i];
         } else if (strncmp(argv[i], option, strlen(option)) == 0 &&
                    argv[i][strlen(option)] == '=') {
-            path = argv[i] + strlen(option) + 1;
+            value = argv[i] + strlen(option) + 1;
         }
     }
-    return path;
+    return value;
+}
+
+/* CONFIG_TOP after an error was printed. */
+static uint32_t
+choose_node(const config_cluster_t *cluster, const char *path, const char *name)
+{
+    uint32_t count = config_cluster_node_count(cluster);
+    uint32_t node = name != NULL ? config_cluster_find_node(cluster, name) : 0;
+    if (node == CONFIG_TOP || (name == NULL && count != 1)) {
+        fprintf(stderr, "onepath: --node is %s%s%s; the nodes of %s are", name != NULL ? "'" : "",
+                name != NULL ? name : "missing", name != NULL ? "'" : "", path);
+        for (uint32_t i = 0; i < count; i++) {
+            fprintf(stderr, "%s %s", i > 0 ? "," : "", config_cluster_text(cluster, i, "name"));
+        }
+        fputc('\n', stderr);
+        return CONFIG_TOP;
+    }
+    const char *role = config_cluster_text(cluster, node, "role");
+    if (strcmp(role, "fused") != 0) {
+        fprintf(stderr,
+                "onepath: node '%s' of %s has role: %s; this command starts fused nodes only\n",
+                config_cluster_text(cluster, node, "name"), path, role);
+        return CONFIG_TOP;
+    }
+    return node;
 }
 
 proto_status_t
-cli_file_offer(int argc, char **argv, const char **model)
+cli_file_offer(const char *path, int argc, char **argv, const char **model)
 {
-    const char *path = find_path(argc, argv);
     *model = NULL;
+    if (cli_options_has_visitor()) {
+        return STATUS_OK;
+    }
+    if (path == NULL) {
+        path = find_option("--config", "ONEPATH_CONFIG", argc, argv);
+    }
     if (path == NULL) {
         return STATUS_OK;
     }
@@ -101,14 +130,12 @@ cli_file_offer(int argc, char **argv, const char **model)
     if (status != STATUS_OK) {
         return status;
     }
-    if (config_cluster_node_count(cluster) != 1 ||
-        strcmp(config_cluster_text(cluster, 0, "role"), "fused") != 0) {
-        fprintf(stderr,
-                "onepath: %s describes more than one fused node; 'onepath up %s' starts them\n",
-                path, path);
+    const char *name = find_option("--node", "ONEPATH_NODE", argc, argv);
+    uint32_t node = choose_node(cluster, path, name);
+    if (node == CONFIG_TOP) {
         return STATUS_ERR_CONFIG;
     }
-    cli_file_offer_node(cluster, 0);
-    *model = config_cluster_text(cluster, 0, "model");
+    cli_file_offer_node(cluster, node);
+    *model = config_cluster_text(cluster, node, "model");
     return STATUS_OK;
 }

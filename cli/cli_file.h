@@ -7,10 +7,12 @@
 #include "config_cluster.h"
 #include "proto_status.h"
 
-/* Reads the file that --config (or ONEPATH_CONFIG) names, if one does, and hands its values to the
- * next cli_options_parse(): it must have one fused node.  *model is the file's, NULL if it has none
- * or there is no file.  STATUS_ERR_CONFIG after the problems were printed. */
-MUST_CHECK proto_status_t cli_file_offer(int argc, char **argv, const char **model);
+/* Reads a cluster file, path or what --config (ONEPATH_CONFIG) names, and hands the values of one
+ * of its nodes to the next cli_options_parse(): the only one, or the one that --node (ONEPATH_NODE)
+ * names, which must be fused.  *model is the file's; NULL if it has none or there is no file.
+ * STATUS_ERR_CONFIG after the problems were printed. */
+MUST_CHECK proto_status_t cli_file_offer(const char *path, int argc, char **argv,
+                                         const char **model);
 
 /* Hands the values of one node of a cluster to the next cli_options_parse(); the cluster must live
  * as long as what that parse filled in. */

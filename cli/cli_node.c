@@ -84,8 +84,8 @@ const cli_option_t cli_node_options[] = {
     FLAG("record-strict", record_strict,
          "with a folder: an actor waits for the recorder rather than lose a record"),
     TEXT("run-dir", run_dir, "DIR", "folder for sockets (one of its own)"),
-    TEXT("config", config, "FILE",
-         "cluster file of one node; options and environment go before it"),
+    TEXT("config", config, "FILE", "cluster file; options and environment go before it"),
+    TEXT("node", file_node, "NAME", "the node of the cluster file that is meant (the only one)"),
     TEXT("log-level", log_level, "LEVEL", "debug, info, warn or error (info)"),
     TEXT("log-format", log_format, "FORM", "json or human (human on a terminal)"),
     NUMBER("restart-intensity", restart_intensity, 1, ACTOR_RESTART_COUNT_MAX, "COUNT",
@@ -423,7 +423,9 @@ cli_node_argv(const cli_node_t *node, const char *kind, const char *model)
     put_word(model);
     for (uint32_t i = 0; i < cli_node_option_count; i++) {
         /* What the file says is in the values by now. */
-        if (!cli_node_options[i].hidden && cli_node_options[i].offset_bytes != AT(config)) {
+        bool is_of_file = cli_node_options[i].offset_bytes == AT(config) ||
+                          cli_node_options[i].offset_bytes == AT(file_node);
+        if (!cli_node_options[i].hidden && !is_of_file) {
             put_option(&cli_node_options[i], node, &defaults);
         }
     }

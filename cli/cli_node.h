@@ -10,7 +10,8 @@
 #include "proto_ids.h"
 
 typedef struct {
-    const char *config; /* cluster file; NULL = none */
+    const char *config;    /* cluster file; NULL = none */
+    const char *file_node; /* the node of it; NULL = the only one */
     /* HTTP */
     const char *host;
     uint32_t port;
@@ -124,6 +125,7 @@ void cli_signals_install(bool supervised);
 
 /* The commands; each returns the exit code. */
 int cli_serve(int argc, char **argv);
+int cli_up(int argc, char **argv);
 int cli_demo(int argc, char **argv);
 int cli_actor(int argc, char **argv);
 int cli_bench(int argc, char **argv);

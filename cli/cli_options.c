@@ -33,6 +33,12 @@ cli_options_set_visitor(cli_options_visit_t visit, void *context)
     visitor_context = context;
 }
 
+bool
+cli_options_has_visitor(void)
+{
+    return visitor != NULL;
+}
+
 void
 cli_options_set_file(cli_options_file_t file, void *context)
 {

@@ -83,6 +83,7 @@ const char *cli_options_origin(const char *option);
  * after --help; NULL ends that.  So completion and man pages see the very tables that parse. */
 typedef void (*cli_options_visit_t)(void *context, const cli_command_t *command);
 void cli_options_set_visitor(cli_options_visit_t visit, void *context);
+bool cli_options_has_visitor(void);
 
 /* Prints the help of a command. */
 void cli_options_help(const cli_command_t *command, FILE *stream);

@@ -13,7 +13,6 @@
 #include "cli_node.h"
 #include "cli_notify.h"
 #include "proto_clock.h"
-#include "proto_require.h"
 
 enum { CHILD_COUNT_MAX = 5, DEMO_TOKENS_MAX = 160 };
 
@@ -42,6 +41,21 @@ static const cli_command_t serve_command = {
                 "  onepath serve ./Qwen3-0.6B --port 8080 --max-num-seqs 16 --memory 2G\n"
                 "  onepath serve model.gguf --record ./log    (then: onepath log ls ./log)\n"
                 "  onepath serve --config node.yaml --port 8080",
+    .options = cli_node_options,
+    .is_node = true,
+    .word_count_min = 1,
+    .word_count_max = 1,
+};
+
+static const cli_command_t up_command = {
+    .name = "up",
+    .usage = "up FILE [OPTIONS]",
+    .text =
+        "Starts a node of a cluster file on this machine: the only one, or the one that --node\n"
+        "names.  Environment and options go before the file (onepath config show FILE --origin).\n"
+        "Exit codes: as of serve.",
+    .examples = "  onepath up cluster.yaml\n"
+                "  onepath up cluster.yaml --node node-1 --port 8001",
     .options = cli_node_options,
     .is_node = true,
     .word_count_min = 1,
@@ -253,10 +267,12 @@ static int
 start(session_t *session, cli_command_t command, int argc, char **argv, cli_words_t *words)
 {
     const char *model = NULL;
+    bool is_up = strcmp(command.name, up_command.name) == 0;
+    const char *file = is_up && argc > 2 && argv[2][0] != '-' ? argv[2] : NULL;
     command.option_count = cli_node_option_count;
-    proto_status_t status = cli_file_offer(argc, argv, &model);
+    proto_status_t status = cli_file_offer(file, argc, argv, &model);
     if (status == STATUS_OK) {
-        command.word_count_min = model != NULL ? 0 : command.word_count_min;
+        command.word_count_min = model != NULL && !is_up ? 0 : command.word_count_min;
         status = cli_options_parse(&command, argc, argv, 2, &session->node, words);
     }
     if (status == STATUS_END) {
@@ -267,8 +283,15 @@ start(session_t *session, cli_command_t command, int argc, char **argv, cli_word
         return CLI_EXIT_CONFIG;
     }
     cli_node_warn(&session->node);
-    session->model = words->count > 0 ? words->words[0] : model;
-    require(session->model != NULL);
+    session->model = words->count > 0 && !is_up ? words->words[0] : model;
+    if (is_up && file == NULL) {
+        fprintf(stderr, "onepath up: the file goes first: onepath %s\n", up_command.usage);
+        return CLI_EXIT_CONFIG;
+    }
+    if (session->model == NULL) { /* the check of the file allows that for the null device only */
+        fprintf(stderr, "onepath: there is no model: write 'model: PATH' into %s\n", file);
+        return CLI_EXIT_CONFIG;
+    }
     if (!session->node.null_device && !cli_model_check(session->model)) {
         return CLI_EXIT_CONFIG;
     }
@@ -286,6 +309,17 @@ cli_serve(int argc, char **argv)
     cli_words_t words;
     cli_notify_init();
     int code = start(&session, serve_command, argc, argv, &words);
+    return code >= 0 ? code : run(&session);
+}
+
+int
+cli_up(int argc, char **argv)
+{
+    static session_t session;
+    cli_node_init(&session.node);
+    cli_words_t words;
+    cli_notify_init();
+    int code = start(&session, up_command, argc, argv, &words);
     return code >= 0 ? code : run(&session);
 }
 

@@ -8,7 +8,7 @@
 #include "config_cluster.h"
 
 /* Options that no file may set: they are for tests, or name the file itself. */
-static const char *const without_key[] = {"enable-fault-injection", "fault", "config"};
+static const char *const without_key[] = {"enable-fault-injection", "fault", "config", "node"};
 
 static bool
 may_lack_key(const char *name)

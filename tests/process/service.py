@@ -119,6 +119,19 @@ def settings_come_from_a_file_below_environment_and_options():
             check(status == 400, f"strict_params of the file: {status} {answer}")
             check(live.stop() == 0, "an orderly end")
         plain = [system.binary(), "serve", "x", "--null-device", "--run-dir", folder + "/run"]
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(f"model: {system.model()}\nnull_device: true\nnodes:\n  - name: a\n  - name: b\n"
+                       "    limits: {max_num_seqs: 3}\n")
+        up = [system.binary(), "up", path]
+        check_refused(up, {}, f"--node is missing; the nodes of {path} are a, b")
+        check_refused(up + ["--node", "c"], {}, f"--node is 'c'; the nodes of {path} are a, b")
+        check_refused(up[:2] + ["--node", "a"], {}, "usage: onepath up FILE")
+        for words, environment in ((["up", path, "--node", "b"], {}), (["up", path], {"ONEPATH_NODE": "b"})):
+            with System(words=[*words, "--run-dir", folder + "/run", "--port", "0"], environment=environment) as live:
+                live.wait_ready()
+                with open(f"/proc/{live.pids()['executor']}/cmdline", encoding="utf-8") as file:
+                    check("--max-num-seqs=3" in file.read().split("\0"), "the setting of node b")
+                check(live.stop() == 0, "an orderly end")
         for environment, words, wanted in (
                 ({}, ["--queue-len", "0"], "--queue-len is '0'; it takes a number from 1 to"),
                 ({"ONEPATH_QUEUE_LEN": "x"}, [], "--queue-len is 'x' (from ONEPATH_QUEUE_LEN); it takes a number"),

@@ -61,15 +61,14 @@ def wait_for(what, seconds, probe):
 
 
 class System:
-    def __init__(self, *options, model_path=None, environment=None):
+    def __init__(self, *options, model_path=None, environment=None, words=None):
         self.log_path = tempfile.mkstemp(prefix="onepath-test-", suffix=".log")[1]
         self.lines = []
         self.port = None
-        command = [binary(), "serve", model_path or model(), "--port", "0", *options]
-        env = {**os.environ, **(environment or {})}
-        env.pop("ONEPATH_MODEL", None)
-        for name in [n for n in env if n.startswith("ONEPATH_")]:
-            env.pop(name)
+        command = [binary(), *words] if words else \
+            [binary(), "serve", model_path or model(), "--port", "0", *options]
+        env = {k: v for k, v in os.environ.items() if not k.startswith("ONEPATH_")}
+        env.update(environment or {})
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                                         stderr=subprocess.PIPE, text=True, errors="replace", env=env)
         self.reader = threading.Thread(target=self._read, daemon=True)
