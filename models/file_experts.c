@@ -25,6 +25,12 @@ expert_slot(const file_model_t *self, uint32_t matrix, uint32_t layer, uint32_t 
     return &self->experts[at];
 }
 
+file_role_t
+file_expert_role(size_t slot)
+{
+    return MATRICES[slot % MATRIX_COUNT].role;
+}
+
 proto_status_t
 file_model_assign_experts(file_model_t *self, file_error_t error)
 {

@@ -291,6 +291,10 @@ file_model_close(file_model_t **self_p)
     if (self->folder_fd >= 0) {
         (void)close(self->folder_fd);
     }
+    for (size_t i = 0; i < self->copy_count; i++) {
+        (void)munmap(self->copies[i].memory, self->copies[i].size_bytes);
+    }
+    free(self->copies);
     file_gguf_fini(&self->gguf);
     file_tensors_fini(&self->tensors);
     free(self->shards);

@@ -259,6 +259,23 @@ typedef struct {
 MUST_CHECK proto_status_t file_model_open(const char *path, char *error, size_t error_size_bytes,
                                           file_model_t **out_p);
 
+enum { FILE_SLICE_VOCAB_GRAIN = 32 }; /* tokens of a rank's share of the head are a multiple */
+
+/* Makes the open model what rank `rank` of `count` holds of it: the config gets its share of heads
+ * and of the widths of feed-forwards, the tensors are cut to match.  Products over cut inputs
+ * (FILE_ROLE_ATTN_O, _FFN_DOWN, _EXPERT_DOWN, _SHARED_DOWN, _LINEAR_OUT) give a part of a sum over
+ * the ranks; what is added to them once is zeros on all ranks but the first.  FILE_ROLE_OUTPUT has
+ * the rows of file_slice_vocabulary() and exists with tied embeddings too; vocab_size stays whole.
+ * Key and value heads fewer than ranks are held by several.  Once, before anybody reads a tensor;
+ * after an error the model can only be closed.  STATUS_ERR_CONFIG with the numbers: something does
+ * not divide; STATUS_ERR_NO_MEMORY. */
+MUST_CHECK proto_status_t file_model_slice(file_model_t *self, uint32_t rank, uint32_t count,
+                                           char *error, size_t error_size_bytes);
+
+/* The rows of the head that a rank holds: [*begin, *end). */
+void file_slice_vocabulary(uint32_t vocab_size, uint32_t rank, uint32_t count, uint32_t *begin,
+                           uint32_t *end);
+
 /* Unmaps everything and sets *self_p to NULL; does nothing if it is NULL already.  Every pointer
  * into the model ends here. */
 void file_model_close(file_model_t **self_p);

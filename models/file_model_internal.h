@@ -14,6 +14,12 @@ typedef struct {
     json_t *header; /* owns the tensors' names; NULL for a GGUF */
 } file_shard_t;
 
+/* Anonymous memory of the model. */
+typedef struct {
+    void *memory;
+    size_t size_bytes;
+} file_copy_t;
+
 struct file_model {
     file_config_t config;
     bool is_gguf;
@@ -25,6 +31,9 @@ struct file_model {
     file_tensor_t *roles;   /* [FILE_ROLE_FIRST_OF_LAYER + layer_count * roles of a layer] */
     file_tensor_t *experts; /* with has_apart_experts, else NULL: file_model_expert_slot() */
     size_t expert_slot_count;
+    file_copy_t *copies; /* [copy_capacity]: what a slice could not leave in the mapping */
+    size_t copy_count;
+    size_t copy_capacity;
 };
 
 enum { FILE_ROLES_PER_LAYER = FILE_ROLE_COUNT - FILE_ROLE_FIRST_OF_LAYER };
@@ -87,6 +96,9 @@ MUST_CHECK proto_status_t file_model_bind(file_model_t *self, const char *name, 
 
 /* The same for the experts that have tensors of their own. */
 MUST_CHECK proto_status_t file_model_assign_experts(file_model_t *self, file_error_t error);
+
+/* What the matrix in this place of file_model.experts is for. */
+file_role_t file_expert_role(size_t slot);
 
 /* Counts the types of everything that has a role, and names them in the config. */
 void file_model_summarise_types(file_model_t *self);

@@ -312,12 +312,12 @@ device_host_stream_synchronize(device_stream_t *self)
     return status != STATUS_OK ? status : device_host_stream_check(self);
 }
 
-/* The host processor has no failure that leaves the process alive. */
+/* The one failure that leaves the process alive is that of its group of ranks. */
 proto_status_t
 device_host_stream_check(const device_stream_t *self)
 {
     require(self != NULL);
-    return STATUS_OK;
+    return self->part.device->fault == NULL ? STATUS_OK : STATUS_ERR_DEVICE;
 }
 
 proto_status_t

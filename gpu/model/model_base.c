@@ -55,6 +55,12 @@ model_set_activations(model_t *self, kern_activations_t activations)
     self->activations = activations;
 }
 
+void
+model_set_comm(model_t *self, device_comm_t *comm)
+{
+    self->comm = comm;
+}
+
 const file_config_t *
 model_config(const model_t *self)
 {

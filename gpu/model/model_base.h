@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "backend_base.h"
+#include "device_comm.h"
 #include "device_ops.h"
 #include "file_model.h"
 #include "proto_status.h"
@@ -92,6 +93,7 @@ struct model {
     size_t weight_bytes;            /* device copies made */
     size_t mapped_bytes;            /* of the weights still used in the mapping */
     kern_activations_t activations; /* float unless set otherwise */
+    device_comm_t *comm;            /* lent: of the ranks that share the model; NULL = alone */
 };
 
 typedef void (*model_progress_fn)(void *context, uint64_t done_bytes, uint64_t total_bytes);
@@ -108,6 +110,10 @@ bool model_runs_on(const device_t *device, const file_config_t *config);
 
 /* What quantised weights are multiplied with; before the first forward. */
 void model_set_activations(model_t *self, kern_activations_t activations);
+
+/* The checkpoint is a slice (file_model_slice()): partial sums are added up over these ranks, and
+ * their shares of the logits gathered; before the first forward. */
+void model_set_comm(model_t *self, device_comm_t *comm);
 
 const file_config_t *model_config(const model_t *self);
 

@@ -238,6 +238,7 @@ launch_attention(const model_t *self, const model_context_t *context, const laye
         .outputs = {w->delta},
     };
     model_launch_project(self, context, w, &output);
+    model_launch_reduce(self, context, w);
 }
 
 static float *

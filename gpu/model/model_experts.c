@@ -498,4 +498,5 @@ model_launch_experts(const model_t *self, const model_context_t *context,
     } else if (c->shared_ffn_size > 0) {
         model_launch_gated(self, context, &experts->shared, rows);
     }
+    model_launch_reduce(self, context, rows);
 }

@@ -37,6 +37,18 @@ part_size_bytes(const model_t *self, const part_t *part)
                                   (uint32_t)part->cols);
 }
 
+/* Tokens of a rank's share of the head; the last rank may have fewer. */
+static uint32_t
+vocabulary_share(const model_t *self)
+{
+    uint32_t begin = 0;
+    uint32_t end = 0;
+    if (self->comm != NULL) {
+        file_slice_vocabulary(self->config.vocab_size, 0, self->comm->rank_count, &begin, &end);
+    }
+    return end;
+}
+
 /* Of the feed-forwards that a layer may have: one, or experts with a shared one. */
 static part_t
 hidden_part(const model_t *self, float **pointer_p, uint32_t rows)
@@ -77,6 +89,7 @@ model_rows_lay_out(const model_t *self, uint8_t *memory, uint32_t rows, uint32_t
     const part_t parts[] = {
         {&w.logits, KERN_FORM_ROWS, logit_rows, c->vocab_size},
         {&w.gathered, KERN_FORM_OPERAND, logit_rows, c->hidden_size},
+        {&w.logit_share, KERN_FORM_ROWS, logit_rows, vocabulary_share(self)},
         {&w.x, KERN_FORM_ROWS, rows, c->hidden_size},
         {&w.normed, KERN_FORM_OPERAND, rows, c->hidden_size},
         {&w.delta, KERN_FORM_ROWS, rows, c->hidden_size},
@@ -321,6 +334,15 @@ model_launch_project(const model_t *self, const model_context_t *context, const 
     device_ops(self->device)->linear(context->stream, &args);
 }
 
+void
+model_launch_reduce(const model_t *self, const model_context_t *context, const model_rows_t *rows)
+{
+    if (self->comm != NULL) {
+        size_t count = (size_t)context->rows * self->config.hidden_size;
+        device_comm_all_reduce(self->comm, context->stream, rows->delta, count);
+    }
+}
+
 static void
 launch_qkv(const model_t *self, const model_context_t *context, const model_layer_t *layer,
            const model_rows_t *rows)
@@ -496,6 +518,7 @@ model_launch_attention(const model_t *self, const model_context_t *context,
         .outputs = {rows->delta},
     };
     model_launch_project(self, context, rows, &output);
+    model_launch_reduce(self, context, rows);
 }
 
 void
@@ -535,6 +558,7 @@ model_launch_ffn(const model_t *self, const model_context_t *context, const mode
 {
     model_ffn_t ffn = {.gate = layer->gate, .up = layer->up, .down = layer->down};
     model_launch_gated(self, context, &ffn, rows);
+    model_launch_reduce(self, context, rows);
 }
 
 typedef struct {
@@ -574,9 +598,17 @@ run_logits(const model_t *self, const model_context_t *context, const void *args
         .rows = context->logit_rows,
         .count = 1,
         .weights = {a->ends->output},
-        .outputs = {rows->logits},
+        .outputs = {self->comm == NULL ? rows->logits : rows->logit_share},
     };
     model_launch_project(self, context, rows, &head);
+    if (self->comm != NULL) {
+        device_gather_t gather = {.part = rows->logit_share,
+                                  .whole = rows->logits,
+                                  .rows = context->logit_rows,
+                                  .cols = c->vocab_size,
+                                  .share = vocabulary_share(self)};
+        device_comm_all_gather(self->comm, context->stream, &gather);
+    }
 }
 
 void

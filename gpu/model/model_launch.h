@@ -68,6 +68,7 @@ typedef struct {
     float *weighed;
     float *gathered;
     float *logits;
+    float *logit_share; /* of this rank, where several share the head */
     void *linear_workspace;
     size_t linear_workspace_bytes;
     size_t total_bytes;
@@ -97,6 +98,11 @@ typedef struct {
 
 void model_launch_project(const model_t *self, const model_context_t *context,
                           const model_rows_t *rows, const model_projection_t *projection);
+
+/* Adds up what the ranks computed of rows->delta; nothing where there is one.  After each product
+ * over inputs that are cut (file_model_slice()). */
+void model_launch_reduce(const model_t *self, const model_context_t *context,
+                         const model_rows_t *rows);
 
 /* Embeds the tokens: a break. */
 void model_launch_embed(const model_t *self, const model_context_t *context,

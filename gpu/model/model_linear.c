@@ -252,4 +252,5 @@ model_launch_linear(const model_t *self, const model_context_t *context,
     model_break(self, context, &part);
     launch_gated_norm(self, context, layer, own);
     launch_products(self, context, own, own->normed, back, back_outputs);
+    model_launch_reduce(self, context, rows);
 }

@@ -221,7 +221,9 @@ run_autotune(run_executor_t *self)
     uint32_t len = 0;
     const uint32_t *ladder = run_forward_step_ladder(self->runner, &len);
     const run_executor_options_t *o = &self->options;
-    if (!o->autotune || o->capture_sizes != NULL || o->no_padding || len == 0) {
+    /* Ranks would measure different times, and capture different sizes. */
+    if (!o->autotune || self->comm != NULL || o->capture_sizes != NULL || o->no_padding ||
+        len == 0) {
         return STATUS_OK;
     }
     uint64_t begin_ns = now_ns();

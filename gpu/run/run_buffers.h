@@ -41,6 +41,7 @@ typedef struct {
     void *outputs;         /* pinned copy of the sampling outputs */
     int32_t *logprob_ids;  /* pinned */
     float *logprob_values; /* pinned */
+    uint64_t mirror;       /* digest of what this rank was told, this step included */
 } run_stage_t;
 
 typedef struct {

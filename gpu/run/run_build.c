@@ -82,6 +82,10 @@ load_model(run_executor_t *self)
         return run_executor_fail(self, status == STATUS_ERR_IO ? STATUS_ERR_CONFIG : status, "%s",
                                  error);
     }
+    status = run_ranks_slice(self);
+    if (status != STATUS_OK) {
+        return status;
+    }
     const file_config_t *config = file_model_config(self->file);
     status = run_executor_check_model(self);
     if (status != STATUS_OK) {
@@ -97,6 +101,7 @@ load_model(run_executor_t *self)
                                  o->model_path, file_arch_name(config->arch), config->head_dim,
                                  (int)KERN_HEAD_DIM_MAX, proto_status_text(status));
     }
+    model_set_comm(self->model, self->comm);
     model_set_activations(self->model,
                           o->int8_activations ? KERN_ACTIVATIONS_INT8 : KERN_ACTIVATIONS_FLOAT);
     run_executor_add_summary(self,
@@ -434,6 +439,10 @@ make_identity(run_executor_t *self)
 {
     const file_config_t *config = model_config(self->model);
     bool is_latent = config->latent_dim > 0;
+    char ranks[24] = "";
+    if (self->comm != NULL) {
+        (void)snprintf(ranks, sizeof ranks, ";ranks=%" PRIu32, run_ranks_count(self));
+    }
     char digest[2 * FILE_DIGEST_SIZE_BYTES + 1];
     for (size_t i = 0; i < FILE_DIGEST_SIZE_BYTES; i++) {
         (void)snprintf(digest + 2 * i, 3, "%02x", config->digest[i]);
@@ -441,7 +450,7 @@ make_identity(run_executor_t *self)
     (void)snprintf(self->fingerprint, sizeof self->fingerprint,
                    "model=%s;arch=%s;layers=%" PRIu32 ";kv=%s;kv_heads=%" PRIu32
                    ";head_dim=%" PRIu32 ";block=%" PRIu32 ";width=%" PRIu32
-                   ";verify=%s;draft=%s;activations=%s",
+                   ";verify=%s;draft=%s;activations=%s%s",
                    digest, file_arch_name(config->arch), config->layer_count,
                    self->cache_dtype == CACHE_DTYPE_F32 ? "f32" : "f16", config->kv_head_count,
                    is_latent ? config->latent_dim + config->rope_dim : config->head_dim,
@@ -449,7 +458,7 @@ make_identity(run_executor_t *self)
                    self->options.verify_by_rejection ? "rejection" : "chain",
                    self->draft != NULL && self->options.drafter != NULL ? self->options.drafter
                                                                         : "none",
-                   self->options.int8_activations ? "int8" : "float");
+                   self->options.int8_activations ? "int8" : "float", ranks);
     for (uint32_t g = 0; g < cache_plan_group_count(self->plan); g++) {
         const cache_group_t *group = cache_plan_group(self->plan, g);
         self->group_kinds[g] = (uint32_t)group->kind;
@@ -490,7 +499,8 @@ build(run_executor_t *self)
         }
     }
     make_identity(self);
-    return device_stream_synchronize(self->stream);
+    proto_status_t status = device_stream_synchronize(self->stream);
+    return status == STATUS_OK ? run_ranks_meet(self) : status;
 }
 
 proto_status_t
@@ -514,6 +524,12 @@ run_executor_new(const run_executor_options_t *options, run_executor_t **out_p)
     if (status != STATUS_OK) {
         if (options->error != NULL && options->error_size_bytes > 0 && options->error[0] == '\0') {
             (void)run_executor_fail(self, status, "%s", proto_status_text(status));
+        }
+        if (options->group != NULL) {
+            /* The others wait for this rank. */
+            device_group_fail(options->group, "rank %" PRIu32 " did not start: %s",
+                              device_group_rank(options->group),
+                              options->error != NULL ? options->error : proto_status_text(status));
         }
         run_executor_destroy(&self);
         return status;
@@ -554,6 +570,7 @@ run_executor_destroy(run_executor_t **self_p)
         model_destroy(&self->model);
         file_model_close(&self->file);
         device_stream_destroy(&self->stream);
+        device_comm_destroy(&self->comm);
     }
     device_destroy(&self->device);
     free(self);

@@ -25,7 +25,7 @@ request_of(const run_executor_t *self)
 {
     const run_executor_options_t *o = &self->options;
     return (run_memory_request_t){
-        .cache_size_bytes = o->cache_size_bytes,
+        .cache_size_bytes = o->cache_size_bytes / run_ranks_count(self),
         .available_bytes = self->available_bytes,
         .slot_count = o->slot_count,
         .model_len_max = o->model_len_max,
@@ -139,7 +139,7 @@ run_executor_open_cache(run_executor_t *self)
     if (status != STATUS_OK) {
         return status;
     }
-    self->available_bytes = memory.available_bytes;
+    self->available_bytes = memory.available_bytes / run_ranks_count(self);
     self->is_probing = self->options.cache_size_bytes == 0;
     uint32_t parents = probe_parent_count(self);
     if (!self->is_probing) {
@@ -251,6 +251,10 @@ settle_probe(run_executor_t *self)
                                  "everything else (%s bytes), a block is %.2f MiB",
                                  mib(request.available_bytes), mib(fixed_bytes), terms,
                                  mib(cache_plan_parent_bytes(self->plan)));
+    }
+    status = run_ranks_agree_blocks(self, &answer.parent_count);
+    if (status != STATUS_OK) {
+        return status;
     }
     status = run_executor_rebind(self, answer.parent_count);
     if (status != STATUS_OK) {

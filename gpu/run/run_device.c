@@ -27,8 +27,10 @@ static proto_status_t
 open_host(run_executor_t *self)
 {
     run_executor_options_t *o = &self->options;
+    uint32_t share = processor_count() / run_ranks_count(self);
+    share = share > 0 ? share : 1;
     device_host_options_t options = {
-        .thread_count = o->thread_count == 0 ? processor_count() : o->thread_count,
+        .thread_count = o->thread_count == 0 ? share : o->thread_count,
         .debug = o->graph_debug,
     };
     if (!kern_path_find(o->kernel_path, &options.path)) {
@@ -132,6 +134,7 @@ run_executor_open_device(run_executor_t *self)
     status = device_alloc(self->device, DEVICE_MEMORY_PINNED, sizeof *self->layer, &layer);
     if (status == STATUS_OK) {
         self->layer = layer;
+        status = run_ranks_open(self);
     }
     return status;
 }

@@ -109,6 +109,7 @@ run_executor_slot_setup(run_executor_t *self, const proto_slot_setup_t *setup)
     proto_status_t status = sample_pool_setup(self->sample, setup);
     if (status == STATUS_OK) {
         run_tables_clear(self->tables, setup->slot);
+        run_ranks_note_setup(self, setup);
         if (self->draft != NULL) {
             run_draft_begin(self->draft, setup->slot, setup->tokens.data, setup->tokens.count);
         }
@@ -225,6 +226,7 @@ launch_outputs(run_executor_t *self, run_stage_t *stage, run_flight_t *flight)
         run_buffers_copy(&self->buffers, stage->logprob_values, outputs->logprob_values,
                          entries * sizeof(float));
     }
+    run_ranks_launch_end(self, stage, &flight->launched);
     proto_status_t status = STATUS_OK;
     if (self->draft != NULL) {
         status = run_draft_post(self->draft, stage_index(self, stage), flight->requests,
@@ -248,6 +250,7 @@ launch_step(run_executor_t *self, const proto_step_launch_t *launch, run_stage_t
     if (status != STATUS_OK) {
         return status;
     }
+    run_ranks_launch_begin(self, stage);
     launch_clears(self, launch, stage);
     if (self->draft != NULL) {
         status = run_draft_take(self->draft, stage_index(self, stage), launch, stage);
@@ -317,6 +320,7 @@ run_executor_launch(run_executor_t *self, const proto_step_launch_t *launch)
         return status;
     }
     note_rows(self, launch, flight);
+    run_ranks_note_launch(self, launch);
     status = launch_step(self, launch, stage, flight);
     if (status == STATUS_OK) {
         status = device_stream_check(self->stream);
@@ -399,6 +403,10 @@ gather_rows(run_executor_t *self, const run_flight_t *flight, const run_stage_t 
 proto_status_t
 run_executor_collect(run_executor_t *self, proto_step_done_t *out)
 {
+    run_ranks_look(self);
+    if (self->sticky == STATUS_OK && device_stream_check(self->stream) != STATUS_OK) {
+        return note_failure(self, STATUS_ERR_DEVICE);
+    }
     if (self->launched_count == self->collected_count) {
         return self->sticky != STATUS_OK ? self->sticky : STATUS_END;
     }
@@ -438,6 +446,7 @@ run_executor_reset(run_executor_t *self)
     self->collected_count = self->launched_count;
     run_share_forget_steps(self);
     run_tables_clear_all(self->tables);
+    self->mirror = 0;
     return self->sticky;
 }
 
@@ -459,6 +468,12 @@ run_executor_set_graphs(run_executor_t *self, bool on)
     if (self->single != NULL) {
         run_forward_step_set_graphs(self->single, on);
     }
+}
+
+bool
+run_executor_has_graphs_off(const run_executor_t *self)
+{
+    return self->graphs_off;
 }
 
 void
@@ -484,7 +499,7 @@ run_executor_graphs_text(const run_executor_t *self, char *out, size_t out_size_
 proto_status_t
 run_executor_want_check(run_executor_t *self, bool is_planted)
 {
-    if (self->graphs_off || run_forward_step_graph_count(self->runner) == 0) {
+    if (self->comm != NULL || self->graphs_off || run_forward_step_graph_count(self->runner) == 0) {
         return STATUS_ERR_REFUSED;
     }
     self->shadow = (run_shadow_t){.is_wanted = true, .is_planted = is_planted};

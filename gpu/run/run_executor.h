@@ -65,6 +65,9 @@ typedef struct {
     uint64_t draft_ring_id; /* names it */
     uint64_t draft_wait_ns; /* the longest wait of a step for candidates; 0 = 100 ms */
     const char *drafter;    /* which one, for the fingerprint; NULL = "none" */
+    struct device_group *group; /* lent (device_group.h): of the ranks that share the model, of
+                                 * which this is one; NULL = it has all of it.  cache_size_bytes is
+                                 * for all of them together */
 } run_executor_options_t;
 
 /* Loads the model, sizes and allocates everything, captures the graphs.  Takes seconds.
@@ -107,11 +110,14 @@ void run_executor_draft_admit(run_executor_t *self, uint64_t epoch);
  * launches, at any time; the captured graphs are kept. */
 void run_executor_set_graphs(run_executor_t *self, bool on);
 
+bool run_executor_has_graphs_off(const run_executor_t *self);
+
 /* How decode steps run now: a sentence. */
 void run_executor_graphs_text(const run_executor_t *self, char *out, size_t out_size_bytes);
 
 /* Asks for a shadow check (run_shadow.h) of the next decode step that has a graph.  STATUS_ERR_
- * REFUSED: there are no graphs, or they are off.  `is_planted`: with a fault that it must find. */
+ * REFUSED: there are no graphs, or they are off, or other ranks would not run the step twice.
+ * `is_planted`: with a fault that it must find. */
 MUST_CHECK proto_status_t run_executor_want_check(run_executor_t *self, bool is_planted);
 /* The verdict: STATUS_OK with *result and *text_p (which lives until the next check is asked for),
  * once; STATUS_AGAIN while no such step came; STATUS_END if none was asked for. */

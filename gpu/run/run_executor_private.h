@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 
 #include "cache_pool.h"
+#include "device_comm.h"
 #include "file_model.h"
 #include "proto_layers.h"
 #include "run_draft.h"
@@ -49,6 +50,8 @@ struct run_executor {
     bool is_cuda; /* the device has memory of its own and kernels of some architectures */
     device_t *device;
     device_stream_t *stream;
+    device_comm_t *comm; /* of the ranks; NULL = alone */
+    uint64_t mirror;     /* with ranks: digest of all that was told so far */
     model_t *model;
     cache_plan_t *plan;
     cache_arena_t *arena;
@@ -116,6 +119,29 @@ proto_status_t run_executor_fail(run_executor_t *self, proto_status_t status, co
                                  ...) __attribute__((format(printf, 3, 4)));
 void run_executor_add_summary(run_executor_t *self, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+
+/* ---- run_ranks.c ----------------------------------------------------------------------------- */
+
+/* How many ranks share the model; 1 = alone. */
+uint32_t run_ranks_count(const run_executor_t *self);
+/* The collectives of the open device.  STATUS_ERR_CONFIG: it has none. */
+MUST_CHECK proto_status_t run_ranks_open(run_executor_t *self);
+/* This rank's share of the open checkpoint. */
+MUST_CHECK proto_status_t run_ranks_slice(run_executor_t *self);
+/* The smallest of what the ranks have room for. */
+MUST_CHECK proto_status_t run_ranks_agree_blocks(run_executor_t *self, uint32_t *parent_count);
+/* At the end of the start: all ranks have the same model, cache and graphs. */
+MUST_CHECK proto_status_t run_ranks_meet(run_executor_t *self);
+/* A group that failed while nothing ran fails the device. */
+void run_ranks_look(run_executor_t *self);
+/* What this rank was told goes into its mirror's digest. */
+void run_ranks_note_setup(run_executor_t *self, const proto_slot_setup_t *setup);
+void run_ranks_note_launch(run_executor_t *self, const proto_step_launch_t *launch);
+/* Before the first collective of a step: mirrors are compared, candidates are those of rank 0. */
+void run_ranks_launch_begin(run_executor_t *self, run_stage_t *stage);
+/* Behind the last: the step has ended when it has on all ranks, with the same tokens. */
+void run_ranks_launch_end(run_executor_t *self, const run_stage_t *stage,
+                          const run_launched_t *launched);
 
 /* ---- run_cache.c, run_rebind.c --------------------------------------------------------------- */
 

@@ -291,7 +291,8 @@ driver_collect(driver_t *self, driver_result_t *out)
     }
     is_outside = true;
     ck_assert_msg(status != STATUS_AGAIN, "a step did not end within 60 s");
-    ck_assert_int_eq(status, STATUS_OK);
+    ck_assert_msg(status == STATUS_OK, "collect: %s %s", proto_status_name(status),
+                  run_executor_fault(self->executor));
     out->step = done.step;
     out->mode = (proto_step_mode_t)done.mode;
     out->row_count = done.token_counts.count;
