@@ -8,6 +8,7 @@
 #include "actor_drafter.h"
 #include "actor_drafter_shared.h"
 #include "actor_executor.h"
+#include "actor_executor_group.h"
 #include "actor_fault.h"
 #include "actor_gateway.h"
 #include "actor_log.h"
@@ -83,7 +84,7 @@ arm_faults(const session_t *session)
         return STATUS_OK;
     }
     char marker[256];
-    (void)snprintf(marker, sizeof marker, "%s/armed-%s", session->node.run_dir, session->kind);
+    (void)snprintf(marker, sizeof marker, "%s/armed-%s", session->node.run_dir, session->node.name);
     int fd = open(marker, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600);
     if (fd < 0) {
         return STATUS_OK;
@@ -166,6 +167,23 @@ run_scheduler(const session_t *session)
         .no_prefix_cache = node->no_prefix_cache,
     };
     return actor_scheduler_run(&options);
+}
+
+/* A rank that another executor started. */
+static int
+run_rank(const cli_node_t *node, const actor_executor_options_t *options)
+{
+    uint64_t rank = 0;
+    uint64_t fd = 0;
+    if (node->tensor_group == NULL ||
+        parse_unsigned("tensor-rank", node->tensor_rank, &rank) != STATUS_OK ||
+        parse_unsigned("tensor-group", node->tensor_group, &fd) != STATUS_OK || rank == 0 ||
+        rank >= options->rank_count || fd > INT32_MAX) {
+        fprintf(stderr, "onepath actor: --tensor-rank and --tensor-group are for ranks that an "
+                        "executor starts\n");
+        return CLI_EXIT_CONFIG;
+    }
+    return actor_executor_rank_run(options, (uint32_t)rank, (int)fd);
 }
 
 static int
@@ -256,8 +274,15 @@ run_executor(const session_t *session)
                 .cache_dtype = node->cache_dtype,
                 .width = cli_node_width(node),
             },
+        .rank_count = node->tensor_parallel,
+        .rank_argv = node->tensor_parallel > 1 && node->tensor_rank == NULL
+                         ? cli_node_argv(node, "executor", session->model)
+                         : NULL,
         .null_device = node->null_device,
     };
+    if (node->tensor_rank != NULL) {
+        return run_rank(node, &options); /* drafters talk to rank 0 */
+    }
     actor_drafter_shared_t *shared = NULL;
     int code = CLI_EXIT_TEMPORARY;
     if (add_drafter(node, &options, &shared) == STATUS_OK) {
@@ -316,7 +341,8 @@ run_recorded(session_t *session, size_t kind)
 {
     const cli_node_t *node = &session->node;
     bool is_alone = node->supervisor == NULL && session->ring_fd < 0 &&
-                    kinds[kind].role != PROTO_ROLE_RECORDER && cli_node_log_dir(node) != NULL;
+                    kinds[kind].role != PROTO_ROLE_RECORDER && node->tensor_rank == NULL &&
+                    cli_node_log_dir(node) != NULL;
     actor_recorder_tap_t *tap = NULL;
     if (is_alone) {
         if (session->epoch == 0) { /* the log's name needs it before the actor would make it */
@@ -343,7 +369,11 @@ static proto_status_t
 prepare(session_t *session)
 {
     cli_node_t *node = &session->node;
-    if (node->name == NULL) {
+    static char rank_name[32];
+    if (node->name == NULL && node->tensor_rank != NULL) {
+        (void)snprintf(rank_name, sizeof rank_name, "%s.%.8s", session->kind, node->tensor_rank);
+        node->name = rank_name;
+    } else if (node->name == NULL) {
         node->name = session->kind;
     }
     session->ring_fd = -1;

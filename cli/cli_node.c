@@ -49,6 +49,8 @@ const cli_option_t cli_node_options[] = {
     FLAG("no-prefix-cache", no_prefix_cache, "compute every prompt anew"),
     FLAG("no-overlap", no_overlap, "wait for a step before the next is planned"),
     TEXT("device", device, "NAME", "auto (a GPU if there is one), cpu, cuda or cuda:N"),
+    NUMBER("tensor-parallel", tensor_parallel, 1, 8, "RANKS",
+           "processes of this machine that share the model (1)"),
     NUMBER("threads", thread_count, 0, 256, "COUNT", "compute threads (one for each core)"),
     TEXT("kernels", kernels, "PATH", "auto, avx512, avx2 or portable (auto)"),
     FLAG("enforce-eager", enforce_eager, "capture no graphs, whatever else is asked for"),
@@ -108,6 +110,8 @@ const cli_option_t cli_node_options[] = {
     HIDDEN("scheduler-at", CLI_OPTION_TEXT, scheduler_at),
     HIDDEN("ring-fd", CLI_OPTION_TEXT, ring_fd),
     HIDDEN("ring", CLI_OPTION_LIST, rings),
+    HIDDEN("tensor-rank", CLI_OPTION_TEXT, tensor_rank),
+    HIDDEN("tensor-group", CLI_OPTION_TEXT, tensor_group),
 };
 const uint32_t cli_node_option_count = sizeof cli_node_options / sizeof cli_node_options[0];
 
@@ -125,6 +129,7 @@ cli_node_init(cli_node_t *node)
     node->block_granularity = 64;
     node->drafter = "off";
     node->device = "auto";
+    node->tensor_parallel = 1;
     node->kernels = "auto";
     node->cache_dtype = "auto";
     node->record = "ring";
@@ -213,6 +218,12 @@ cli_node_check(const cli_node_t *node)
         strcmp(node->device, "cuda") != 0 && !is_cuda_ordinal(node->device)) {
         fprintf(stderr, "onepath: --device is '%s'%s; it takes auto, cpu, cuda or cuda:N\n",
                 node->device, cli_options_origin("device"));
+        return STATUS_ERR_CONFIG;
+    }
+    if (node->tensor_parallel > 1 && (node->null_device || strncmp(node->device, "cuda", 4) == 0)) {
+        fprintf(stderr, "onepath: --tensor-parallel is %u; %s\n", node->tensor_parallel,
+                node->null_device ? "the null device has no model to share"
+                                  : "the CUDA device has no collectives yet (--device cpu has)");
         return STATUS_ERR_CONFIG;
     }
     if (strcmp(node->cache_dtype, "auto") != 0 && strcmp(node->cache_dtype, "f16") != 0 &&

@@ -29,6 +29,7 @@ typedef struct {
     bool no_overlap;
     /* device */
     const char *device;
+    uint32_t tensor_parallel; /* ranks that share the model */
     uint32_t thread_count;
     const char *kernels;
     bool enforce_eager;
@@ -69,6 +70,9 @@ typedef struct {
     const char *scheduler_at;
     const char *ring_fd;
     cli_list_t rings;
+    /* what rank 0 of an executor adds for another rank */
+    const char *tensor_rank;
+    const char *tensor_group;
 } cli_node_t;
 
 extern const cli_option_t cli_node_options[];

@@ -36,7 +36,9 @@ typedef struct {
 
     /* The device.  on_complete, progress and error of `run` are the actor's own. */
     run_executor_options_t run;
-    bool null_device; /* no model: for benches and tests (actor_executor_null.h) */
+    uint32_t rank_count;          /* processes that share the model, this one included: 1 */
+    const char *const *rank_argv; /* of the others (actor_executor_group.h); with rank_count > 1 */
+    bool null_device;             /* no model: for benches and tests (actor_executor_null.h) */
     actor_executor_null_options_t null; /* with null_device; its zeros take the value in `run` */
 
     /* For benches: called after each input of the core with what it took; none. */

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "actor_executor_group.h"
 #include "actor_executor_queue.h"
 #include "actor_fault.h"
 #include "actor_log.h"
@@ -33,6 +34,7 @@ struct actor_executor_device {
 
     /* The device: one of the two; the device thread's own. */
     run_executor_t *run;
+    actor_executor_group_t *group; /* of the other ranks; NULL = alone */
     actor_executor_null_t *null;
     run_executor_t *_Atomic run_for_layer; /* the same, for the shell's thread */
 
@@ -139,6 +141,7 @@ device_open(actor_executor_device_t *self)
     run.progress_context = self;
     run.error = self->error;
     run.error_size_bytes = sizeof self->error;
+    run.group = self->group == NULL ? NULL : actor_executor_group_ranks(self->group);
     proto_status_t status = run_executor_new(&run, &self->run);
     if (status == STATUS_OK) {
         atomic_store(&self->run_for_layer, self->run);
@@ -200,6 +203,19 @@ collect_all(actor_executor_device_t *self)
     }
 }
 
+/* The other ranks are told what the device of this one took. */
+static proto_status_t
+forward(actor_executor_device_t *self, const actor_executor_record_t *record)
+{
+    if (self->group == NULL) {
+        return STATUS_OK;
+    }
+    return actor_executor_group_forward(self->group, record->kind,
+                                        run_executor_has_graphs_off(self->run),
+                                        actor_executor_record_body(record),
+                                        actor_executor_record_blob(record));
+}
+
 /* Carries out one command.  STATUS_FULL: not now, a step must end first. */
 static proto_status_t
 execute(actor_executor_device_t *self, const actor_executor_record_t *record)
@@ -214,14 +230,17 @@ execute(actor_executor_device_t *self, const actor_executor_record_t *record)
     }
     if (record->kind == PROTO_KIND_SLOT_SETUP) {
         status = device_setup(self, &self->body.slot_setup);
+        status = status == STATUS_OK ? forward(self, record) : status;
     } else if (record->kind == PROTO_KIND_STEP_LAUNCH) {
         (void)ACTOR_FAULT("executor.before_launch");
         status = device_launch(self, &self->body.step_launch);
+        status = status == STATUS_OK ? forward(self, record) : status;
         (void)ACTOR_FAULT("executor.after_launch");
         actor_executor_wish_look(self->run, self->shell, &self->check);
     } else {
         require(record->kind == PROTO_KIND_DEVICE_RESET);
         status = device_reset(self);
+        status = status == STATUS_OK ? forward(self, record) : status;
         if (status == STATUS_OK) {
             return post_ready(self);
         }
@@ -384,6 +403,17 @@ actor_executor_device_new(const actor_executor_options_t *options, actor_executo
     (void)pthread_cond_init(&self->work, &monotonic);
     (void)pthread_cond_init(&self->room, &monotonic);
     (void)pthread_condattr_destroy(&monotonic);
+    if (options->rank_count > 1) {
+        const actor_executor_group_options_t ranks = {.rank_count = options->rank_count,
+                                                      .argv = options->rank_argv,
+                                                      .on_failed = on_complete,
+                                                      .context = self};
+        status = actor_executor_group_new(&ranks, &self->group);
+        if (status != STATUS_OK) {
+            actor_executor_device_destroy(&self);
+            return status;
+        }
+    }
     *out_p = self;
     return STATUS_OK;
 }
@@ -537,6 +567,7 @@ actor_executor_device_destroy(actor_executor_device_t **self_p)
         (void)pthread_join(self->thread, NULL);
     }
     run_executor_destroy(&self->run);
+    actor_executor_group_destroy(&self->group);
     actor_executor_null_destroy(&self->null);
     actor_executor_queue_fini(&self->queue);
     (void)pthread_cond_destroy(&self->room);

@@ -50,8 +50,8 @@ begin_check(run_executor_t *run, uint64_t number, actor_shell_t *shell,
         check->number = number;
     } else {
         actor_shell_answer(shell, number, STATUS_ERR_REFUSED,
-                           "there is nothing to compare: this executor has no graphs, or they are "
-                           "off (`onepath executor graphs on`)");
+                           "there is nothing to compare: this executor has no graphs, they are "
+                           "off (`onepath executor graphs on`), or its ranks share the model");
     }
 }
 
