@@ -20,6 +20,7 @@ WINDOW = ("tests/kernels/test_verify.c", "tests/kernels/kern_sample_bench.c",
 STATE = ("tests/kernels/test_state.c", "tests/kernels/kern_recurrent.c",
          "tests/kernels/kern_reference.c")
 COMMIT = ("tests/gpu/test_state_commit.c", "tests/gpu/gpu_width.c", "tests/gpu/gpu_driver.c")
+RANKS = ("tests/gpu/test_ranks.c", "tests/gpu/gpu_driver.c")
 PLAN_RULES = ("tests/actors/executor/test_actor_executor_rules.c",
               "tests/actors/executor/executor_fixture.c")
 
@@ -167,6 +168,23 @@ PLANTED = {
         (("        replay_rows(self, index->in_blocks + num_extends, bs);",
           "        replay_rows(self, index->in_blocks, bs);"),),
         COMMIT, "disturbed_requests_keep_tokens_and_states"),
+    # A sum over the ranks has one order, whoever adds up.
+    "own_rank_first": (
+        "gpu/device/device_host_comm.c",
+        (("        const float *first = slot_of(a, 0);\n"
+          "        const float *second = slot_of(a, 1);\n",
+          "        uint32_t own = a->comm->base.rank;\n"
+          "        const float *first = slot_of(a, own);\n"
+          "        const float *second = slot_of(a, own == 0 ? 1 : own - 1);\n"),
+         ("            const float *next = slot_of(a, rank);\n",
+          "            const float *next = slot_of(a, own == 0 ? rank : (own + rank - 1) %\n"
+          "                                               a->comm->base.rank_count);\n")),
+        RANKS, "collectives_add_up_in_the_order_of_the_ranks"),
+    # Ranks compare what they were told before they compute with each other.
+    "blind_mirror": (
+        "gpu/run/run_ranks.c",
+        (("    stage->mirror = self->mirror;\n", "    stage->mirror = 0;\n"),),
+        RANKS, "ranks_that_were_told_different_things_end"),
     # Weights come to the device by uploads alone.
     "stored_by_the_host": (
         "gpu/model/model_experts.c",

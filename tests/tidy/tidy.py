@@ -31,8 +31,7 @@ ROOMS = {
     "actors/recorder": {"proto", "actors/base"},
     "actors/supervisor": {"proto", "actors/base"},
     "actors/scheduler": {"proto", "actors/base", "scheduler"},
-    "actors/executor": {"proto", "actors/base", "gpu/run"},
-    "actors/drafter": {"proto", "actors/base", "gpu/draft"},
+    "actors/executor": {"proto", "actors/base", "gpu/run", "gpu/draft", "gpu/device"},  # groups of ranks
     "actors/kv-transfer": {"proto", "actors/base"},
     "actors/gateway": {"proto", "actors/base", "models"},
     "log": {"proto"},
