@@ -28,6 +28,14 @@ run_ranks_open(run_executor_t *self)
                                  "(--device cpu has)",
                                  run_ranks_count(self));
     }
+    if (self->options.draft_path != NULL || self->options.share_cache) {
+        return run_executor_fail(self, STATUS_ERR_CONFIG,
+                                 "%" PRIu32 " ranks: %s is for one executor that has all of the "
+                                 "model",
+                                 run_ranks_count(self),
+                                 self->options.draft_path != NULL ? "a drafter in its process"
+                                                                  : "a cache that others map");
+    }
     return device_host_comm_new(self->device, self->options.group, &self->comm);
 }
 
