@@ -258,6 +258,7 @@ launch_step(run_executor_t *self, const proto_step_launch_t *launch, run_stage_t
             return status;
         }
     }
+    run_ranks_share_candidates(self);
     run_batch_t batch = {.stage = stage, .launch = launch};
     batch.tables =
         run_buffers_upload_tables(&self->buffers, stage, self->tables, flight->row_count);

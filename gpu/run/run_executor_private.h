@@ -137,8 +137,10 @@ void run_ranks_look(run_executor_t *self);
 /* What this rank was told goes into its mirror's digest. */
 void run_ranks_note_setup(run_executor_t *self, const proto_slot_setup_t *setup);
 void run_ranks_note_launch(run_executor_t *self, const proto_step_launch_t *launch);
-/* Before the first collective of a step: mirrors are compared, candidates are those of rank 0. */
+/* Before the first collective of a step: mirrors are compared. */
 void run_ranks_launch_begin(run_executor_t *self, run_stage_t *stage);
+/* Candidates are those of rank 0, which alone may have a drafter. */
+void run_ranks_share_candidates(run_executor_t *self);
 /* Behind the last: the step has ended when it has on all ranks, with the same tokens. */
 void run_ranks_launch_end(run_executor_t *self, const run_stage_t *stage,
                           const run_launched_t *launched);

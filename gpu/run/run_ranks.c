@@ -28,13 +28,11 @@ run_ranks_open(run_executor_t *self)
                                  "(--device cpu has)",
                                  run_ranks_count(self));
     }
-    if (self->options.draft_path != NULL || self->options.share_cache) {
+    if (self->options.share_cache) {
         return run_executor_fail(self, STATUS_ERR_CONFIG,
-                                 "%" PRIu32 " ranks: %s is for one executor that has all of the "
-                                 "model",
-                                 run_ranks_count(self),
-                                 self->options.draft_path != NULL ? "a drafter in its process"
-                                                                  : "a cache that others map");
+                                 "%" PRIu32 " ranks: a cache that others map is for one executor "
+                                 "that has all of the model",
+                                 run_ranks_count(self));
     }
     return device_host_comm_new(self->device, self->options.group, &self->comm);
 }
@@ -98,10 +96,16 @@ run_ranks_meet(run_executor_t *self)
         self->options.slot_count,
         self->options.step_tokens_max,
         self->options.model_len_max,
+        self->options.width,
+        self->options.block_granularity,
+        (uint32_t)self->cache_dtype,
+        self->options.int8_activations ? 1 : 0,
+        self->options.verify_by_rejection ? 1 : 0,
     };
+    /* Not the fingerprint: only rank 0 knows of a drafter. */
     uint64_t digest = digest_add(DIGEST_BEGIN, numbers, sizeof numbers);
     digest = digest_add(digest, ladder, len * sizeof *ladder);
-    digest = digest_add(digest, self->fingerprint, strlen(self->fingerprint));
+    digest = digest_add(digest, model_config(self->model)->digest, FILE_DIGEST_SIZE_BYTES);
     if (device_group_agree_same(self->options.group, digest, "what it loaded and captured") !=
         STATUS_OK) {
         return group_failed(self);
@@ -178,14 +182,19 @@ run_ranks_note_launch(run_executor_t *self, const proto_step_launch_t *launch)
 void
 run_ranks_launch_begin(run_executor_t *self, run_stage_t *stage)
 {
-    const run_buffers_options_t *sizes = &self->buffers.options;
     if (self->comm == NULL) {
         return;
     }
     stage->mirror = self->mirror;
     device_comm_agree(self->comm, self->stream, &stage->mirror, sizeof stage->mirror,
                       "what it was told up to this step");
-    if (sizes->width > 1) {
+}
+
+void
+run_ranks_share_candidates(run_executor_t *self)
+{
+    const run_buffers_options_t *sizes = &self->buffers.options;
+    if (self->comm != NULL && sizes->width > 1) {
         device_comm_broadcast(self->comm, self->stream, self->buffers.future_inputs,
                               (size_t)(sizes->slot_count + 2) * sizes->width * sizeof(int32_t));
     }
@@ -194,13 +203,10 @@ run_ranks_launch_begin(run_executor_t *self, run_stage_t *stage)
 void
 run_ranks_launch_end(run_executor_t *self, const run_stage_t *stage, const run_launched_t *launched)
 {
-    uint32_t requests = launched->request_count;
     if (self->comm == NULL) {
         return;
     }
-    /* Tokens lie first in the region: a row of each sampled extend, `width` of each decode. */
-    size_t decodes = requests - launched->sampled_extends;
-    size_t tokens = launched->sampled_extends + decodes * self->options.width;
-    device_comm_agree(self->comm, self->stream, stage->outputs, tokens * sizeof(int32_t),
-                      "the tokens of a step");
+    /* They lie first in the region: a row of each sampled extend, a window of each decode. */
+    device_comm_agree(self->comm, self->stream, stage->outputs,
+                      launched->logit_rows * sizeof(int32_t), "the tokens of a step");
 }

@@ -31,7 +31,8 @@ ROOMS = {
     "actors/recorder": {"proto", "actors/base"},
     "actors/supervisor": {"proto", "actors/base"},
     "actors/scheduler": {"proto", "actors/base", "scheduler"},
-    "actors/executor": {"proto", "actors/base", "gpu/run", "gpu/draft", "gpu/device"},  # groups of ranks
+    "actors/executor": {"proto", "actors/base", "gpu/run", "gpu/device"},  # device: groups of ranks
+    "actors/drafter": {"proto", "actors/base", "gpu/draft"},
     "actors/kv-transfer": {"proto", "actors/base"},
     "actors/gateway": {"proto", "actors/base", "models"},
     "log": {"proto"},
