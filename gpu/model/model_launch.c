@@ -1,4 +1,6 @@
-/* The launches shared by the families. */
+/* The launches shared by the families.
+ *
+ * Long because what a forward is made of stands in one place. */
 #include "model_launch.h"
 
 #include <math.h>
