@@ -1,5 +1,7 @@
 #include "kern_draft.h"
 
+#include <math.h>
+
 void
 kern_draft_commit_host(const void *args, kern_share_t *share)
 {
@@ -21,6 +23,149 @@ kern_draft_commit_host(const void *args, kern_share_t *share)
         }
         for (; kept + 1 < a->width; kept++) {
             to[kept] = -1;
+        }
+    }
+}
+
+void
+kern_draft_lens_host(const void *args, kern_share_t *share)
+{
+    const kern_draft_lens_args_t *a = args;
+    if (share->thread_index != 0) {
+        return;
+    }
+    for (uint32_t b = 0; b < a->bs; b++) {
+        int32_t length = a->from[b] + a->add;
+        for (uint32_t t = 0; t < a->repeat; t++) {
+            a->to[b * a->repeat + t] = length < a->floor ? a->floor : length;
+        }
+    }
+}
+
+static int32_t
+readable_id(int32_t id)
+{
+    return id < 0 ? 0 : id;
+}
+
+/* Of an extend: the sampled token, or -1. */
+static int32_t
+sampled_token(const kern_draft_begin_args_t *a, uint32_t request)
+{
+    int32_t row = a->extend_token_rows[request];
+    return row < 0 ? -1 : a->tokens[row];
+}
+
+static void
+begin_extend(const kern_draft_begin_args_t *a, uint32_t b)
+{
+    uint32_t first = (uint32_t)a->extend_cu_lens[b];
+    uint32_t end = (uint32_t)a->extend_cu_lens[b + 1];
+    int32_t sampled = sampled_token(a, b);
+    for (uint32_t row = first; row < end; row++) {
+        int32_t id = a->input_ids[row];
+        if (a->shifts) {
+            int32_t behind = a->extend_next_ids[b] >= 0 ? a->extend_next_ids[b] : sampled;
+            id = row + 1 < end ? a->input_ids[row + 1] : behind;
+        }
+        a->ids[row] = readable_id(id);
+        a->row_positions[row] = a->positions[row];
+    }
+    a->live_rows[b] = (int32_t)end - 1;
+    a->live_positions[b] = a->positions[end - 1];
+    a->frontier[b] = a->seq_lens[b];
+    a->next[b] = readable_id(sampled);
+    a->has_next[b] = sampled >= 0;
+}
+
+static void
+begin_decode(const kern_draft_begin_args_t *a, uint32_t b, uint32_t first)
+{
+    uint32_t index = b - a->num_extends;
+    const int32_t *tokens = a->tokens + a->sampled_extends + (size_t)index * a->width;
+    int32_t accepted = a->accept_lengths[index];
+    accepted = accepted < 1 ? 1 : accepted;
+    accepted = accepted > (int32_t)a->width ? (int32_t)a->width : accepted;
+    for (uint32_t t = 0; t < a->width; t++) {
+        a->ids[first + t] = readable_id(a->shifts ? tokens[t] : a->input_ids[first + t]);
+        a->row_positions[first + t] = a->positions[first + t];
+    }
+    uint32_t live = first + (uint32_t)accepted - 1;
+    a->live_rows[b] = (int32_t)live;
+    a->live_positions[b] = a->positions[live];
+    a->frontier[b] = a->seq_lens[b] - (int32_t)a->width + accepted;
+    a->next[b] = readable_id(tokens[accepted - 1]);
+    a->has_next[b] = tokens[accepted - 1] >= 0;
+}
+
+void
+kern_draft_begin_host(const void *args, kern_share_t *share)
+{
+    const kern_draft_begin_args_t *a = args;
+    if (share->thread_index != 0) {
+        return;
+    }
+    uint32_t rows = a->num_extends > 0 ? (uint32_t)a->extend_cu_lens[a->num_extends] : 0;
+    for (uint32_t b = 0; b < a->bs; b++) {
+        a->lens[b] = a->seq_lens[b];
+        if (b < a->num_extends) {
+            begin_extend(a, b);
+        } else {
+            begin_decode(a, b, rows);
+            rows += a->width;
+        }
+    }
+    for (uint32_t b = a->bs; b < a->padded_bs; b++) {
+        a->lens[b] = (int32_t)a->width;
+        a->live_rows[b] = (int32_t)rows;
+        a->live_positions[b] = 0;
+        a->frontier[b] = 1;
+        a->next[b] = 0;
+        a->has_next[b] = 0;
+    }
+    for (; rows < a->padded_rows; rows++) {
+        a->ids[rows] = 0;
+        a->row_positions[rows] = 0;
+    }
+}
+
+static int32_t
+largest(const float *logits, uint32_t count)
+{
+    uint32_t best = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        if (isnan(logits[i])) {
+            return 0;
+        }
+        best = logits[i] > logits[best] ? i : best;
+    }
+    return (int32_t)best;
+}
+
+void
+kern_draft_argmax_host(const void *args, kern_share_t *share)
+{
+    const kern_draft_argmax_args_t *a = args;
+    for (uint32_t row = kern_share_claim(share); row < a->rows; row = kern_share_claim(share)) {
+        int32_t id = largest(a->logits + row * a->stride, a->vocabulary);
+        id += a->offsets == NULL ? 0 : a->offsets[id];
+        a->ids[row * a->id_stride] = id;
+        if (a->copies != NULL) {
+            a->copies[row * a->copy_stride] = id;
+        }
+    }
+}
+
+void
+kern_draft_mask_host(const void *args, kern_share_t *share)
+{
+    const kern_draft_mask_args_t *a = args;
+    if (share->thread_index != 0) {
+        return;
+    }
+    for (uint32_t b = 0; b < a->bs; b++) {
+        for (uint32_t i = 0; a->has_next[b] == 0 && i < a->count; i++) {
+            a->candidates[(size_t)b * a->count + i] = -1;
         }
     }
 }

@@ -26,4 +26,77 @@ typedef struct {
 } kern_draft_commit_args_t;
 void kern_draft_commit_host(const void *args, kern_share_t *share);
 
+/* to[b * repeat + t] = max(from[b] + add, floor) for t below `repeat`. */
+typedef struct {
+    const int32_t *from; /* [bs] */
+    uint32_t bs;
+    int32_t add;
+    uint32_t repeat; /* at least 1 */
+    int32_t floor;
+    int32_t *to; /* [bs * repeat]; may be `from` if repeat is 1 */
+} kern_draft_lens_args_t;
+void kern_draft_lens_host(const void *args, kern_share_t *share);
+
+/* What a drafter's round begins with: ids and positions of the target's rows moved to what the
+ * draft reads, the live row and the accepted frontier of each request.
+ *
+ * Shifted (EAGLE, MTP): the row of position p reads the token of position p + 1: for an extend the
+ * prompt's, and for its last row next_ids[i], or what was sampled if that is -1; for a decode
+ * request what was drawn.  Not shifted: ids are the target's own.  An id below 0 becomes 0.
+ * Live row: the last one that counts.  Frontier: positions up to the live row, which is the
+ * position of the token verified last; next[b] is that token, 0 where there is none.
+ * has_next[b] = 1 where a token was sampled or verified.
+ * Requests from `bs` to padded_bs get frontier 1, length `width`, and the rows behind `rows` id 0
+ * and position 0. */
+typedef struct {
+    uint32_t bs;
+    uint32_t padded_bs;
+    uint32_t num_extends;
+    uint32_t width;       /* rows of a decode request in the round */
+    uint32_t padded_rows; /* rows that get ids and positions; 0 = as many as there are */
+    uint8_t shifts;
+    const int32_t *extend_cu_lens;    /* [num_extends + 1] */
+    const int32_t *extend_next_ids;   /* [num_extends] */
+    const int32_t *extend_token_rows; /* [num_extends] */
+    const int32_t *input_ids;         /* [rows] */
+    const int32_t *positions;         /* [rows] */
+    const int32_t *seq_lens;          /* [bs] */
+    const int32_t *tokens;
+    const int32_t *accept_lengths; /* [bs - num_extends] */
+    uint32_t sampled_extends;      /* rows of `tokens` before the first decode request's */
+    int32_t *ids;                  /* [padded rows] */
+    int32_t *row_positions;        /* [padded rows] */
+    int32_t *lens;                 /* [padded_bs] seq_lens */
+    int32_t *live_rows;            /* [padded_bs] */
+    int32_t *live_positions;       /* [padded_bs] */
+    int32_t *frontier;             /* [padded_bs] */
+    int32_t *next;                 /* [padded_bs] */
+    int32_t *has_next;             /* [padded_bs] */
+} kern_draft_begin_args_t;
+void kern_draft_begin_host(const void *args, kern_share_t *share);
+
+/* The largest logit of each row, the lowest id among equals, as a token of the target:
+ * id + offsets[id].  A row with a NaN gives 0. */
+typedef struct {
+    const float *logits; /* [rows][stride] */
+    size_t stride;
+    uint32_t rows;
+    uint32_t vocabulary;
+    const int32_t *offsets; /* [vocabulary]: the reduced vocabulary's map (d2t); NULL = none */
+    int32_t *ids;           /* [rows]: row r at r * id_stride */
+    size_t id_stride;
+    int32_t *copies; /* the same at r * copy_stride; NULL = not wanted */
+    size_t copy_stride;
+} kern_draft_argmax_args_t;
+void kern_draft_argmax_host(const void *args, kern_share_t *share);
+
+/* Candidates of requests without a verified token become -1. */
+typedef struct {
+    const int32_t *has_next; /* [bs] */
+    uint32_t bs;
+    uint32_t count;
+    int32_t *candidates; /* [bs][count] */
+} kern_draft_mask_args_t;
+void kern_draft_mask_host(const void *args, kern_share_t *share);
+
 #endif

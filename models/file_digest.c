@@ -115,6 +115,17 @@ hash_tensor(crypto_generichash_state *state, const file_tensor_t *tensor)
                                     SAMPLE_SIZE_BYTES);
 }
 
+static bool
+is_draft_role(size_t slot)
+{
+    size_t role =
+        slot < FILE_ROLE_FIRST_OF_LAYER
+            ? slot
+            : FILE_ROLE_FIRST_OF_LAYER + (slot - FILE_ROLE_FIRST_OF_LAYER) % FILE_ROLES_PER_LAYER;
+    return (role >= FILE_ROLE_DRAFT_FC && role <= FILE_ROLE_DRAFT_MARKOV_OUT) ||
+           (role >= FILE_ROLE_DRAFT_HIDDEN_NORM && role <= FILE_ROLE_DRAFT_HEAD_NORM);
+}
+
 void
 file_model_compute_digest(file_model_t *self)
 {
@@ -125,8 +136,11 @@ file_model_compute_digest(file_model_t *self)
     hash_config(&state, &self->config);
     size_t slot_count =
         FILE_ROLE_FIRST_OF_LAYER + (size_t)self->config.layer_count * FILE_ROLES_PER_LAYER;
+    uint64_t number = 0; /* roles of drafts have none, so that they change no model's digest */
     for (size_t i = 0; i < slot_count; i++) {
-        hash_u64(&state, i);
+        if (!is_draft_role(i)) {
+            hash_u64(&state, number++);
+        }
         if (self->roles[i].data != NULL) {
             hash_tensor(&state, &self->roles[i]);
         }

@@ -91,7 +91,9 @@ read_folder_config(file_model_t *self, file_error_t error)
         status = status == STATUS_ERR_NOT_FOUND ? STATUS_OK : status;
     }
     if (status == STATUS_OK) {
-        status = file_config_from_json(config, generation, &self->config, error);
+        const file_folder_reader_t *reader = self->reader;
+        status = reader != NULL ? reader->read_config(reader->context, config, &self->config, error)
+                                : file_config_from_json(config, generation, &self->config, error);
     }
     json_decref(config);
     json_decref(generation);
@@ -240,10 +242,13 @@ open_model(file_model_t *self, const char *path, file_error_t error)
         return file_error_set(error, STATUS_ERR_IO, "model path '%s': %s",
                               file_printable(path, strlen(path)).text, strerror(errno));
     }
-    proto_status_t status =
-        S_ISDIR(info.st_mode) ? open_folder(self, path, error) : open_gguf(self, path, error);
+    proto_status_t status = S_ISDIR(info.st_mode) || self->reader != NULL
+                                ? open_folder(self, path, error)
+                                : open_gguf(self, path, error);
     if (status == STATUS_OK) {
-        status = file_model_assign_roles(self, error);
+        const file_folder_reader_t *reader = self->reader;
+        status = reader != NULL ? reader->assign_roles(reader->context, self, error)
+                                : file_model_assign_roles(self, error);
     }
     if (status == STATUS_OK) {
         for (uint32_t i = 0; i < self->shard_count; i++) {
@@ -257,14 +262,21 @@ open_model(file_model_t *self, const char *path, file_error_t error)
 proto_status_t
 file_model_open(const char *path, char *error, size_t error_size_bytes, file_model_t **out_p)
 {
+    return file_model_open_as(path, NULL, file_error_init(error, error_size_bytes), out_p);
+}
+
+proto_status_t
+file_model_open_as(const char *path, const file_folder_reader_t *reader, file_error_t sink,
+                   file_model_t **out_p)
+{
     require(path != NULL);
     require(out_p != NULL);
-    file_error_t sink = file_error_init(error, error_size_bytes);
     file_model_t *self = sodium_init() >= 0 ? calloc(1, sizeof *self) : NULL;
     if (self == NULL) {
         return file_error_set(sink, STATUS_ERR_NO_MEMORY, "out of memory");
     }
     self->folder_fd = -1;
+    self->reader = reader;
     self->config.bos_id = FILE_ID_NONE;
     self->config.eos_id = FILE_ID_NONE;
     self->config.pad_id = FILE_ID_NONE;
@@ -273,6 +285,7 @@ file_model_open(const char *path, char *error, size_t error_size_bytes, file_mod
         file_model_close(&self);
         return status;
     }
+    self->reader = NULL;
     *out_p = self;
     return STATUS_OK;
 }

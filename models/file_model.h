@@ -176,6 +176,11 @@ typedef enum {
     FILE_ROLE_OUTPUT_NORM, /* [1, hidden_size] */
     FILE_ROLE_OUTPUT,      /* [vocab_size, hidden_size]; tied: the embedding's bytes */
     FILE_ROLE_ROPE_FREQS,  /* [1, rope_dim / 2] F32; only with FILE_ROPE_SCALING_TABLE */
+    /* Of draft folders alone: file_draft.h. */
+    FILE_ROLE_DRAFT_FC,           /* [hidden_size, taps * the target's hidden size] */
+    FILE_ROLE_DRAFT_CONTEXT_NORM, /* [1, hidden_size] */
+    FILE_ROLE_DRAFT_MARKOV_IN,    /* [the target's vocabulary, rank] */
+    FILE_ROLE_DRAFT_MARKOV_OUT,   /* [the target's vocabulary, rank] */
     /* --- per layer --- */
     FILE_ROLE_ATTN_NORM,      /* [1, hidden_size] */
     FILE_ROLE_ATTN_Q,         /* [head_count * head_dim, hidden_size]; twice the rows with gates */
@@ -230,6 +235,11 @@ typedef enum {
     FILE_ROLE_ATTN_KV_A_NORM, /* [1, latent_dim] */
     FILE_ROLE_ATTN_KV_B,      /* [head_count * (nope_dim + v_head_dim), latent_dim]: of each head
                                * the rows that make keys, then those that make values */
+    /* Of draft folders alone. */
+    FILE_ROLE_DRAFT_HIDDEN_NORM, /* [1, hidden_size] of the hidden that comes in */
+    FILE_ROLE_DRAFT_EMBED_NORM,  /* [1, hidden_size] of the token that comes in */
+    FILE_ROLE_DRAFT_EH_PROJ,     /* [hidden_size, 2 * hidden_size] of both */
+    FILE_ROLE_DRAFT_HEAD_NORM,   /* [1, hidden_size] before the head */
     FILE_ROLE_COUNT,
 } file_role_t;
 

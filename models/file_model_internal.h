@@ -20,8 +20,17 @@ typedef struct {
     size_t size_bytes;
 } file_copy_t;
 
+/* A draft folder is opened like a model's, with another config and other roles. */
+typedef struct {
+    void *context;
+    proto_status_t (*read_config)(void *context, const json_t *config, file_config_t *out,
+                                  file_error_t error);
+    proto_status_t (*assign_roles)(void *context, file_model_t *self, file_error_t error);
+} file_folder_reader_t;
+
 struct file_model {
     file_config_t config;
+    const file_folder_reader_t *reader; /* during opening; NULL = a model */
     bool is_gguf;
     int folder_fd;        /* -1 for a GGUF */
     file_shard_t *shards; /* [shard_count] */
@@ -105,6 +114,10 @@ void file_model_summarise_types(file_model_t *self);
 
 /* Gives every tensor its role, checks shapes against the config, counts bytes and types. */
 MUST_CHECK proto_status_t file_model_assign_roles(file_model_t *self, file_error_t error);
+
+/* file_model_open() of a folder with another reader. */
+MUST_CHECK proto_status_t file_model_open_as(const char *path, const file_folder_reader_t *reader,
+                                             file_error_t error, file_model_t **out_p);
 
 /* Computes config.digest. */
 void file_model_compute_digest(file_model_t *self);

@@ -307,6 +307,14 @@ role_shape(const file_config_t *config, file_role_t role)
     case FILE_ROLE_LINEAR_NORM:
     case FILE_ROLE_LINEAR_OUT:
         return linear_shape(config, role);
+    case FILE_ROLE_DRAFT_FC:
+    case FILE_ROLE_DRAFT_CONTEXT_NORM:
+    case FILE_ROLE_DRAFT_MARKOV_IN:
+    case FILE_ROLE_DRAFT_MARKOV_OUT:
+    case FILE_ROLE_DRAFT_HIDDEN_NORM:
+    case FILE_ROLE_DRAFT_EMBED_NORM:
+    case FILE_ROLE_DRAFT_EH_PROJ:
+    case FILE_ROLE_DRAFT_HEAD_NORM:
     case FILE_ROLE_COUNT:
         break;
     }
@@ -416,6 +424,15 @@ role_is_wanted(const file_config_t *config, file_role_t role, uint32_t layer)
     case FILE_ROLE_LINEAR_NORM:
     case FILE_ROLE_LINEAR_OUT:
         return is_linear;
+    case FILE_ROLE_DRAFT_FC:
+    case FILE_ROLE_DRAFT_CONTEXT_NORM:
+    case FILE_ROLE_DRAFT_MARKOV_IN:
+    case FILE_ROLE_DRAFT_MARKOV_OUT:
+    case FILE_ROLE_DRAFT_HIDDEN_NORM:
+    case FILE_ROLE_DRAFT_EMBED_NORM:
+    case FILE_ROLE_DRAFT_EH_PROJ:
+    case FILE_ROLE_DRAFT_HEAD_NORM:
+        return false; /* file_draft.c */
     case FILE_ROLE_TOKEN_EMBED:
     case FILE_ROLE_OUTPUT_NORM:
     case FILE_ROLE_ATTN_NORM:

@@ -106,7 +106,9 @@ read_tensor(const char *key, const json_t *entry, file_stored_t *out, file_error
         return file_error_set(error, STATUS_ERR_UNSUPPORTED, "tensor '%s': dtype '%s' is not known",
                               name.text, file_printable(text, strlen(text)).text);
     }
-    *out = (file_stored_t){.is_known = element->is_known, .dtype = element->dtype};
+    *out = (file_stored_t){.element = element->name,
+                           .is_known = element->is_known,
+                           .dtype = element->dtype};
     out->name = (file_view_t){(const uint8_t *)key, strlen(key)};
     proto_status_t status = read_shape(name.text, json_object_get(entry, "shape"), out, error);
     if (status != STATUS_OK) {

@@ -13,7 +13,8 @@ enum {
 
 typedef struct {
     file_view_t name;
-    bool is_known; /* false: `dtype` is not one that can be run, only its place is known */
+    const char *element; /* its type as a safetensors file names it; NULL in a GGUF */
+    bool is_known;       /* false: `dtype` is not one that can be run, only its place is known */
     file_dtype_t dtype;
     uint32_t rank;
     uint64_t shape[FILE_TENSOR_RANK_MAX]; /* outermost first, as Hugging Face writes it */

@@ -150,6 +150,7 @@ typedef struct {
      * same forward fills and reads is none.  NULL = there are none. */
     void (*visit_step_spans)(const backend_t *self, uint32_t bs, backend_visit_fn visit,
                              void *context);
+    const struct backend_draft_vtable *draft; /* backend_draft.h; NULL = no root of a draft tree */
 } backend_vtable_t;
 
 enum { BACKEND_CHILD_COUNT_MAX = 4 };
@@ -165,8 +166,12 @@ typedef struct {
     uint32_t q_heads;
     uint32_t kv_heads;
     uint32_t head_dim;
-    uint32_t latent_dim; /* of groups with CACHE_FIELD_LATENT; 0 = there are none */
-    uint32_t rope_dim;   /* of their rows, behind the latent */
+    uint32_t latent_dim;  /* of groups with CACHE_FIELD_LATENT; 0 = there are none */
+    uint32_t rope_dim;    /* of their rows, behind the latent */
+    bool is_draft;        /* a draft's tree: backend_draft.h.  Lengths have the floor 1, and decode
+                           * forwards any rows from 1 to width for each request */
+    uint32_t block_width; /* of a block drafter: rows that see each other; 0 = every row sees the
+                           * keys up to itself.  At most width */
 } backend_options_t;
 
 /* First member of every node. */

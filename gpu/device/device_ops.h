@@ -76,6 +76,10 @@
     OP(extend_commit)                                                                              \
     OP(stop_flags)                                                                                 \
     OP(draft_commit)                                                                               \
+    OP(draft_lens)                                                                                 \
+    OP(draft_begin)                                                                                \
+    OP(draft_argmax)                                                                               \
+    OP(draft_mask)                                                                                 \
     OP(page_zero)                                                                                  \
     OP(slot_setup)                                                                                 \
     OP(mark)

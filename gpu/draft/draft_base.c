@@ -1,6 +1,7 @@
 /* Dispatch, and the checks that every drafter wants. */
 #include "draft_base.h"
 
+#include "file_model.h"
 #include "proto_require.h"
 
 void
@@ -8,9 +9,19 @@ draft_destroy(draft_t **self_p)
 {
     require(self_p != NULL);
     if (*self_p != NULL) {
+        file_model_t *file = (*self_p)->file;
         (*self_p)->vtable->destroy(*self_p);
+        file_model_close(&file);
         *self_p = NULL;
     }
+}
+
+void
+draft_keep_file(draft_t *self, file_model_t **file_p)
+{
+    require(self->file == NULL);
+    self->file = *file_p;
+    *file_p = NULL;
 }
 
 const draft_info_t *

@@ -121,10 +121,15 @@ typedef struct {
 struct draft {
     const draft_vtable_t *vtable;
     draft_info_t info;
-    uint32_t slot_count; /* slots are 1..slot_count */
-    uint32_t bs_max;     /* requests of a round */
-    uint32_t rows_max;   /* rows of a round */
+    const backend_t *backend; /* its tree, for what it declares; NULL = none */
+    struct file_model *file;  /* the weights' mapping, owned; NULL = none */
+    uint32_t slot_count;      /* slots are 1..slot_count */
+    uint32_t bs_max;          /* requests of a round */
+    uint32_t rows_max;        /* rows of a round */
 };
+
+/* Takes the mapping that the drafter's weights lie in; closed after its destroy. */
+void draft_keep_file(draft_t *self, struct file_model **file_p);
 
 /* Destroys the drafter and sets *self_p to NULL; does nothing if it is NULL already. */
 void draft_destroy(draft_t **self_p);

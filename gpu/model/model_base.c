@@ -93,3 +93,23 @@ model_break(const model_t *self, const model_context_t *context, const model_bre
         part->run(self, context, part->args);
     }
 }
+
+proto_status_t
+model_configure_capture(model_t *self, const model_taps_t *taps)
+{
+    if (!self->vtable->gives_taps) {
+        return STATUS_ERR_UNSUPPORTED;
+    }
+    if (self->taps.count > 0 || taps->count == 0 || taps->count > MODEL_TAP_COUNT_MAX) {
+        return STATUS_ERR_INVALID;
+    }
+    for (uint32_t i = 0; i < taps->count; i++) {
+        bool is_last_final = taps->layers[i] == MODEL_TAP_FINAL && i + 1 == taps->count;
+        if ((taps->layers[i] >= self->config.layer_count && !is_last_final) ||
+            (i > 0 && taps->layers[i] <= taps->layers[i - 1])) {
+            return STATUS_ERR_INVALID;
+        }
+    }
+    self->taps = *taps;
+    return STATUS_OK;
+}

@@ -14,6 +14,7 @@
 #include "device_comm.h"
 #include "device_ops.h"
 #include "file_model.h"
+#include "model_capture.h"
 #include "proto_status.h"
 
 typedef struct model model_t;
@@ -76,6 +77,8 @@ struct model_context {
     _Atomic uint32_t *progress; /* gets the layer in work, from 1; NULL = not wanted */
     const model_breaker_t *breaker; /* of a prefill capture; NULL = breaks run in place */
     const struct model_view *view;  /* model_narrowing.h: of extends in a model that narrows */
+    const model_capture_t *capture; /* of a target with taps; NULL = nobody drafts */
+    const model_draft_io_t *draft;  /* of a draft model's forward, else NULL */
 };
 
 typedef struct {
@@ -83,6 +86,7 @@ typedef struct {
     size_t (*workspace_bytes)(const model_t *self, uint32_t rows, uint32_t logit_rows);
     float *(*forward)(model_t *self, const model_context_t *context);
     const struct model_narrowing *narrowing; /* model_narrowing.h; NULL = rows stay */
+    bool gives_taps;                         /* model_launch_tap() after each layer */
 } model_vtable_t;
 
 /* First member of every model. */
@@ -94,6 +98,7 @@ struct model {
     size_t mapped_bytes;            /* of the weights still used in the mapping */
     kern_activations_t activations; /* float unless set otherwise */
     device_comm_t *comm;            /* lent: of the ranks that share the model; NULL = alone */
+    model_taps_t taps;              /* model_configure_capture(); count 0 = none */
 };
 
 typedef void (*model_progress_fn)(void *context, uint64_t done_bytes, uint64_t total_bytes);

@@ -264,7 +264,9 @@ deepseek_forward(model_t *base, const model_context_t *context)
         } else {
             model_launch_ffn(base, context, &layer->common, &w);
         }
+        model_launch_tap(base, context, &w, i, NULL);
     }
+    model_launch_tap(base, context, &w, MODEL_TAP_FINAL, self->ends.output_norm);
     model_launch_logits(base, context, &self->ends, &w, w.delta);
     model_launch_mark(base, context, 0);
     return w.logits;
@@ -412,6 +414,7 @@ static const model_vtable_t deepseek_vtable = {
     .destroy = deepseek_destroy,
     .workspace_bytes = deepseek_workspace_bytes,
     .forward = deepseek_forward,
+    .gives_taps = true,
 };
 
 proto_status_t

@@ -47,7 +47,9 @@ gemma3_forward(model_t *base, const model_context_t *context)
         model_launch_norm(base, context, w.x, w.delta, layer->ffn_norm, w.normed);
         model_launch_ffn(base, context, layer, &w);
         model_launch_norm(base, context, w.delta, NULL, layer->ffn_post_norm, w.delta);
+        model_launch_tap(base, context, &w, i, NULL);
     }
+    model_launch_tap(base, context, &w, MODEL_TAP_FINAL, self->ends.output_norm);
     model_launch_logits(base, context, &self->ends, &w, w.delta);
     model_launch_mark(base, context, 0);
     return w.logits;
@@ -97,6 +99,7 @@ static const model_vtable_t gemma3_vtable = {
     .destroy = gemma3_destroy,
     .workspace_bytes = gemma3_workspace_bytes,
     .forward = gemma3_forward,
+    .gives_taps = true,
 };
 
 proto_status_t

@@ -45,7 +45,9 @@ gpt_oss_forward(model_t *base, const model_context_t *context)
         model_launch_attention(base, context, layer, &w, i, w.angles[FILE_LAYER_FULL]);
         model_launch_norm(base, context, w.x, w.delta, layer->ffn_norm, w.normed);
         model_launch_experts(base, context, &self->experts[i], &w);
+        model_launch_tap(base, context, &w, i, NULL);
     }
+    model_launch_tap(base, context, &w, MODEL_TAP_FINAL, self->ends.output_norm);
     model_launch_logits(base, context, &self->ends, &w, w.delta);
     model_launch_mark(base, context, 0);
     return w.logits;
@@ -82,6 +84,7 @@ static const model_vtable_t gpt_oss_vtable = {
     .destroy = gpt_oss_destroy,
     .workspace_bytes = gpt_oss_workspace_bytes,
     .forward = gpt_oss_forward,
+    .gives_taps = true,
 };
 
 proto_status_t

@@ -456,11 +456,9 @@ launch_rope_write(const model_t *self, const model_context_t *context, const att
 }
 
 static void
-run_attention(const model_t *self, const model_context_t *context, const void *args)
+launch_attend(const model_t *self, const model_context_t *context, const attention_args_t *a)
 {
-    const attention_args_t *a = args;
     const file_config_t *c = &self->config;
-    launch_rope_write(self, context, a);
     double scale = c->query_scale > 0 ? c->query_scale : 1.0 / sqrt((double)c->head_dim);
     backend_forward_t attention = {
         .layer = a->index,
@@ -476,6 +474,89 @@ run_attention(const model_t *self, const model_context_t *context, const void *a
         .sinks = a->layer->sinks,
     };
     backend_forward(context->backend, &attention);
+}
+
+static void
+run_attention(const model_t *self, const model_context_t *context, const void *args)
+{
+    launch_rope_write(self, context, args);
+    launch_attend(self, context, args);
+}
+
+void
+model_launch_rope_write(const model_t *self, const model_context_t *context,
+                        const model_layer_t *layer, const model_rows_t *rows, uint32_t index,
+                        const float *angles)
+{
+    attention_args_t args = {
+        .layer = layer,
+        .q = rows->q,
+        .k = rows->k,
+        .v = rows->v,
+        .angles = angles,
+        .index = index,
+    };
+    launch_rope_write(self, context, &args);
+}
+
+void
+model_launch_attend(const model_t *self, const model_context_t *context, const model_layer_t *layer,
+                    const float *q, float *attn, uint32_t index)
+{
+    attention_args_t args = {
+        .layer = layer,
+        .q = (float *)(uintptr_t)q,
+        .attn = attn,
+        .index = index,
+        .output_rows = context->rows,
+    };
+    launch_attend(self, context, &args);
+}
+
+void
+model_launch_tap(const model_t *self, const model_context_t *context, const model_rows_t *rows,
+                 uint32_t layer, const float *final_norm)
+{
+    const model_capture_t *capture = context->capture;
+    uint32_t tap = 0;
+    while (tap < self->taps.count && self->taps.layers[tap] != layer) {
+        tap++;
+    }
+    if (capture == NULL || tap == self->taps.count) {
+        return;
+    }
+    uint32_t hidden = self->config.hidden_size;
+    require(capture->stride >= (size_t)self->taps.count * hidden);
+    float *output = capture->taps + (size_t)tap * hidden;
+    kern_add_args_t add = {
+        .a = rows->x,
+        .a_stride = hidden,
+        .b = rows->delta,
+        .b_stride = hidden,
+        .output = output,
+        .output_stride = capture->stride,
+        .rows = context->rows,
+        .cols = hidden,
+    };
+    device_ops(self->device)->add(context->stream, &add);
+    if (final_norm != NULL) {
+        kern_rms_norm_args_t norm = {
+            .input = output,
+            .input_stride = capture->stride,
+            .weight = final_norm,
+            .output = output,
+            .output_stride = capture->stride,
+            .rows = context->rows,
+            .cols = hidden,
+            .epsilon = self->config.rms_eps,
+            .output_form = KERN_FORM_ROWS,
+        };
+        device_ops(self->device)->rms_norm(context->stream, &norm);
+    }
+    if (capture->sink != NULL) {
+        capture->sink->on_target_capture(capture->sink->owner, context, tap, output,
+                                         capture->stride);
+    }
 }
 
 void

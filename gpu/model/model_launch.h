@@ -125,6 +125,21 @@ void model_launch_attention(const model_t *self, const model_context_t *context,
                             const model_layer_t *layer, const model_rows_t *rows, uint32_t index,
                             const float *angles);
 
+/* The two halves of it after the projections, for forward code that narrows between them.  Rotates
+ * context->rows rows of q and k, and writes k and v where the backend says. */
+void model_launch_rope_write(const model_t *self, const model_context_t *context,
+                             const model_layer_t *layer, const model_rows_t *rows, uint32_t index,
+                             const float *angles);
+/* context->rows rows of q attend to what the cache holds, into attn. */
+void model_launch_attend(const model_t *self, const model_context_t *context,
+                         const model_layer_t *layer, const float *q, float *attn, uint32_t index);
+
+/* After layer `layer` (or MODEL_TAP_FINAL, before the logits, with the final norm's weight): if it
+ * is a tap, its rows go to the context's capture, and its sink hears of it.  rows->x and
+ * rows->delta stay as they are. */
+void model_launch_tap(const model_t *self, const model_context_t *context, const model_rows_t *rows,
+                      uint32_t layer, const float *final_norm);
+
 /* The gated feed-forward of rows->normed into rows->delta. */
 void model_launch_ffn(const model_t *self, const model_context_t *context,
                       const model_layer_t *layer, const model_rows_t *rows);

@@ -44,7 +44,9 @@ llama_forward(model_t *base, const model_context_t *context)
         model_launch_attention(base, context, layer, &w, i, w.angles[0]);
         model_launch_norm(base, context, w.x, w.delta, layer->ffn_norm, w.normed);
         model_launch_ffn(base, context, layer, &w);
+        model_launch_tap(base, context, &w, i, NULL);
     }
+    model_launch_tap(base, context, &w, MODEL_TAP_FINAL, self->ends.output_norm);
     model_launch_logits(base, context, &self->ends, &w, w.delta);
     model_launch_mark(base, context, 0);
     return w.logits;
@@ -77,6 +79,7 @@ static const model_vtable_t llama_vtable = {
     .destroy = llama_destroy,
     .workspace_bytes = llama_workspace_bytes,
     .forward = llama_forward,
+    .gives_taps = true,
 };
 
 proto_status_t

@@ -56,7 +56,9 @@ qwen35_forward(model_t *base, const model_context_t *context)
         } else {
             model_launch_ffn(base, context, layer, &w);
         }
+        model_launch_tap(base, context, &w, i, NULL);
     }
+    model_launch_tap(base, context, &w, MODEL_TAP_FINAL, self->ends.output_norm);
     model_launch_logits(base, context, &self->ends, &w, w.delta);
     model_launch_mark(base, context, 0);
     return w.logits;
@@ -97,6 +99,7 @@ static const model_vtable_t qwen35_vtable = {
     .destroy = qwen35_destroy,
     .workspace_bytes = qwen35_workspace_bytes,
     .forward = qwen35_forward,
+    .gives_taps = true,
 };
 
 proto_status_t

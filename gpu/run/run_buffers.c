@@ -32,6 +32,7 @@ carve_header(run_header_t *header, int32_t *memory, const run_buffers_options_t 
         {&header->extend_lens, o->bs_max},    {&header->cu_lens, (size_t)o->bs_max + 1},
         {&header->sample_indices, o->bs_max}, {&header->sample_slots, o->bs_max},
         {&header->sample_lens, o->bs_max},    {&header->gather_rows, (size_t)o->bs_max * o->width},
+        {&header->next_ids, o->bs_max},
     };
     return carve(memory, parts, sizeof parts / sizeof *parts);
 }

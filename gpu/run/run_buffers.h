@@ -26,6 +26,7 @@ typedef struct {
     int32_t *extend_lens;    /* [bs_max] extends */
     int32_t *cu_lens;        /* [bs_max + 1] extends */
     int32_t *sample_indices; /* [bs_max] extends: row in the outputs, -1 = none */
+    int32_t *next_ids;       /* [bs_max] extends: the prompt's token behind the chunk, or -1 */
     int32_t *sample_slots;   /* [bs_max] sampled extends */
     int32_t *sample_lens;    /* [bs_max] sampled extends */
     int32_t *gather_rows;    /* [bs_max * width] rows with logits */

@@ -21,6 +21,7 @@ enum {
     SLOT_COUNT_DEFAULT = 32,
     STEP_TOKENS_DEFAULT = 512,
     CLEAR_COUNT_MIN = 1024,
+    WIDTH_WITH_DRAFT = 4,
 };
 
 static const uint64_t DRAFT_WAIT_NS = 100000000u;
@@ -166,7 +167,7 @@ fill_options(run_executor_t *self)
     default_u32(&o->step_tokens_max, STEP_TOKENS_DEFAULT);
     default_u32(&o->block_granularity, CACHE_GRANULARITY_DEFAULT);
     default_u32(&o->model_len_max, config->context_len);
-    default_u32(&o->width, 1);
+    default_u32(&o->width, o->draft_path == NULL ? 1 : WIDTH_WITH_DRAFT);
     if (o->width > RUN_WIDTH_MAX) {
         return run_executor_fail(self, STATUS_ERR_CONFIG,
                                  "a decode width of %" PRIu32 "; at most %d", o->width,
@@ -344,12 +345,15 @@ make_runner(run_executor_t *self)
         .workspace = &self->workspace,
         .no_padding = o->no_padding,
         .width = o->width,
+        .capture = run_drafter_capture(&self->drafter),
     };
-    enum { TREE_COUNT = 1 }; /* the target's; a drafter's would be the second */
-    const backend_t *const trees[TREE_COUNT] = {self->backend};
+    const backend_t *const trees[] = {self->backend, self->drafter.draft == NULL
+                                                         ? NULL
+                                                         : self->drafter.draft->backend};
+    uint32_t tree_count = trees[1] == NULL ? 1 : 2;
     char culprits[RUN_CULPRITS_SIZE_BYTES];
     backend_support_t support =
-        run_graph_settings_support(self->device, trees, TREE_COUNT, culprits);
+        run_graph_settings_support(self->device, trees, tree_count, culprits);
     run_executor_add_summary(self, "%s", culprits);
     run_graph_settings_t graphs;
     run_graph_settings_resolve(o, support, &graphs);
@@ -433,6 +437,15 @@ make_draft(run_executor_t *self)
     return STATUS_OK;
 }
 
+static const char *
+draft_name(const run_executor_t *self)
+{
+    if (self->drafter.draft != NULL) {
+        return draft_info(self->drafter.draft)->kind;
+    }
+    return self->draft != NULL && self->options.drafter != NULL ? self->options.drafter : "none";
+}
+
 /* What a peer must agree on to share tokens, pages or logs with this executor. */
 static void
 make_identity(run_executor_t *self)
@@ -456,9 +469,7 @@ make_identity(run_executor_t *self)
                    is_latent ? config->latent_dim + config->rope_dim : config->head_dim,
                    self->options.block_granularity, self->options.width,
                    self->options.verify_by_rejection ? "rejection" : "chain",
-                   self->draft != NULL && self->options.drafter != NULL ? self->options.drafter
-                                                                        : "none",
-                   self->options.int8_activations ? "int8" : "float", ranks);
+                   draft_name(self), self->options.int8_activations ? "int8" : "float", ranks);
     for (uint32_t g = 0; g < cache_plan_group_count(self->plan); g++) {
         const cache_group_t *group = cache_plan_group(self->plan, g);
         self->group_kinds[g] = (uint32_t)group->kind;
@@ -480,8 +491,10 @@ build(run_executor_t *self)
         {fill_options, NULL},
         {run_executor_check_options, NULL},
         {run_share_open, NULL},
+        {run_drafter_open, NULL},
         {run_executor_open_cache, "page map"},
         {make_backend, "decode metadata"},
+        {run_drafter_bind, "draft metadata"},
         {make_sampling, "sampling"},
         {make_buffers, "inputs and staging"},
         {make_runner, "graphs"},
@@ -554,6 +567,7 @@ run_executor_destroy(run_executor_t **self_p)
         run_executor_fini_flights(self);
         run_forward_step_destroy(&self->single);
         run_forward_step_destroy(&self->runner);
+        run_drafter_close(self);
         run_workspace_fini(&self->workspace);
         run_buffers_fini(&self->buffers);
         run_tables_destroy(&self->tables);

@@ -47,6 +47,7 @@ run_executor_new_plan(const run_executor_t *self, cache_plan_t **out_p)
         .config = model_config(self->model),
         .granularity = self->options.block_granularity,
         .dtype = self->cache_dtype,
+        .draft = self->drafter.draft == NULL ? NULL : draft_info(self->drafter.draft),
     };
     return run_plan_new(&layout, out_p);
 }

@@ -114,6 +114,9 @@ run_executor_slot_setup(run_executor_t *self, const proto_slot_setup_t *setup)
             run_draft_begin(self->draft, setup->slot, setup->tokens.data, setup->tokens.count);
         }
     }
+    if (status == STATUS_OK && self->drafter.draft != NULL) {
+        draft_begin(self->drafter.draft, setup->slot, setup->tokens.data, setup->tokens.count);
+    }
     return status;
 }
 
@@ -272,6 +275,10 @@ launch_step(run_executor_t *self, const proto_step_launch_t *launch, run_stage_t
     }
     self->last_logits = flight->launched.logits;
     self->last_launched = flight->launched;
+    status = run_drafter_step(self, &batch, &flight->launched);
+    if (status != STATUS_OK) {
+        return status;
+    }
     return launch_outputs(self, stage, flight);
 }
 

@@ -9,6 +9,7 @@
 #include "file_model.h"
 #include "proto_layers.h"
 #include "run_draft.h"
+#include "run_drafter.h"
 #include "run_executor.h"
 #include "run_forward_step.h"
 #include "run_ledger.h"
@@ -78,6 +79,7 @@ struct run_executor {
     run_results_t results;
     run_draft_t *draft; /* the drafter's half that is ours; NULL = no drafter */
     run_shadow_t shadow;
+    run_drafter_t drafter; /* the one of this process, and what it is given */
     bool graphs_off;
     const float *last_logits;
     run_launched_t last_launched;

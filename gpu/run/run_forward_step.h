@@ -52,6 +52,7 @@ typedef struct {
     run_workspace_t *workspace;   /* lent: of eager forwards */
     uint32_t width;               /* tokens that a decode request computes here: the tree's own */
     run_prefill_graph_t *prefill; /* lent: another runner's; NULL = one of its own, if any */
+    const model_capture_t *capture; /* lent: where taps go; NULL = nobody drafts */
 } run_forward_step_options_t;
 
 /* A checked batch: views, lent for the call. */

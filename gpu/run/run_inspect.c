@@ -57,6 +57,18 @@ run_inspect_plant_candidates(run_executor_t *self, uint32_t slot, const int32_t 
 }
 
 proto_status_t
+run_inspect_future(run_executor_t *self, uint32_t slot, int32_t *out, uint32_t count)
+{
+    uint32_t width = self->options.width;
+    if (slot == 0 || slot > self->options.slot_count || count != width) {
+        return STATUS_ERR_INVALID;
+    }
+    run_buffers_copy(&self->buffers, out, self->buffers.future_inputs + (size_t)slot * width,
+                     width * sizeof *out);
+    return device_stream_synchronize(self->stream);
+}
+
+proto_status_t
 run_inspect_plant_rebind(run_executor_t *self)
 {
     proto_status_t status = device_stream_synchronize(self->stream);

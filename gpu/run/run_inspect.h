@@ -32,6 +32,11 @@ uint32_t run_inspect_padded_bs(const run_executor_t *self, uint32_t bs);
 MUST_CHECK proto_status_t run_inspect_plant_candidates(run_executor_t *self, uint32_t slot,
                                                        const int32_t *candidates, uint32_t count);
 
+/* The next inputs of a slot: its last verified token, then what its drafter proposed; `count` is
+ * the executor's width.  STATUS_ERR_INVALID: another count, or no such slot. */
+MUST_CHECK proto_status_t run_inspect_future(run_executor_t *self, uint32_t slot, int32_t *out,
+                                             uint32_t count);
+
 /* Gives the runner a second backend tree behind the graphs' back: a planted fault for the pointer
  * guard.  Once for each executor. */
 MUST_CHECK proto_status_t run_inspect_plant_rebind(run_executor_t *self);

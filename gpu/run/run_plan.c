@@ -68,15 +68,19 @@ proto_status_t
 run_plan_new(const run_plan_options_t *options, cache_plan_t **out_p)
 {
     const file_config_t *config = options->config;
+    uint32_t draft_layers = options->draft == NULL ? 0 : options->draft->cache_layers;
     if (run_backend_has_states(config)) {
-        return run_plan_state_new(options, out_p);
+        return draft_layers > 0 ? STATUS_ERR_UNSUPPORTED : run_plan_state_new(options, out_p);
     }
     layout_t layout = lay_out(options);
+    if (draft_layers > 0 && layout.groups[0].kind != CACHE_KIND_FULL) {
+        return STATUS_ERR_UNSUPPORTED;
+    }
     require(layout.group_count > 0);
     uint32_t per_layer = fields_of_layer(config);
     bool is_latent = config->latent_dim > 0;
     uint32_t field_count = per_layer * config->layer_count;
-    cache_field_t *fields = calloc(field_count, sizeof *fields);
+    cache_field_t *fields = calloc(field_count + 2 * (size_t)draft_layers, sizeof *fields);
     if (fields == NULL) {
         return STATUS_ERR_NO_MEMORY;
     }
@@ -93,6 +97,18 @@ run_plan_new(const run_plan_options_t *options, cache_plan_t **out_p)
             .rows = options->granularity,
             .heads = config->kv_head_count,
             .head_dim = is_latent ? config->latent_dim + config->rope_dim : config->head_dim,
+            .dtype = options->dtype,
+        };
+    }
+    for (uint32_t i = 0; i < 2 * draft_layers; i++) {
+        fields[field_count++] = (cache_field_t){
+            .layer = config->layer_count + i / 2,
+            .name = i % 2 == 0 ? CACHE_FIELD_K : CACHE_FIELD_V,
+            .group = 0,
+            .plane = layout.plane_count + i,
+            .rows = options->granularity,
+            .heads = options->draft->cache_kv_heads,
+            .head_dim = options->draft->cache_head_dim,
             .dtype = options->dtype,
         };
     }

@@ -15,8 +15,13 @@ run_executor_capture(run_executor_t *self)
 {
     run_workspace_freeze(&self->workspace);
     proto_status_t status = run_forward_step_capture(self->runner);
-    return status == STATUS_OK && self->single != NULL ? run_forward_step_capture(self->single)
-                                                       : status;
+    if (status == STATUS_OK && self->single != NULL) {
+        status = run_forward_step_capture(self->single);
+    }
+    if (status == STATUS_OK && self->drafter.draft != NULL) {
+        status = draft_capture(self->drafter.draft);
+    }
+    return status;
 }
 
 proto_status_t
@@ -124,8 +129,11 @@ run_executor_rebind(run_executor_t *self, uint32_t parent_count)
     cache_t old = {.plan = self->plan, .arena = self->arena};
     self->plan = cache.plan;
     self->arena = cache.arena;
+    status = run_drafter_bind(self); /* before the old plan goes: geometries are compared */
     cache_fini(&old);
-    status = build_anew(self);
+    if (status == STATUS_OK) {
+        status = build_anew(self);
+    }
     self->rebound_fixed_bytes =
         device_memory_used_bytes(self->device) - self->ledger.begin_bytes - cache.used_bytes;
     return status;

@@ -12,7 +12,8 @@ run_stage_fill(const run_buffers_options_t *sizes, const proto_step_launch_t *la
     if ((decodes > 0 && (launch->width == 0 || launch->width > sizes->width)) ||
         extends > sizes->bs_max || decodes > sizes->bs_max - extends ||
         launch->extend_begins.count != extends || launch->extend_lengths.count != extends ||
-        launch->extend_samples.count != extends) {
+        launch->extend_samples.count != extends ||
+        (launch->extend_next_ids.count != 0 && launch->extend_next_ids.count != extends)) {
         return STATUS_ERR_INVALID;
     }
     run_header_t *header = &stage->header;
@@ -33,6 +34,8 @@ run_stage_fill(const run_buffers_options_t *sizes, const proto_step_launch_t *la
         header->extend_lens[i] = (int32_t)length;
         header->cu_lens[i + 1] = (int32_t)tokens;
         header->sample_indices[i] = -1;
+        header->next_ids[i] =
+            launch->extend_next_ids.count == 0 ? -1 : launch->extend_next_ids.data[i];
         if (launch->extend_samples.data[i] != 0) {
             header->sample_indices[i] = (int32_t)sampled;
             header->sample_slots[sampled] = (int32_t)slot;

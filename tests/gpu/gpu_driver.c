@@ -220,6 +220,7 @@ driver_try_launch(driver_t *self, const driver_extend_t *extends, uint32_t exten
     uint32_t begins[DRIVER_SLOTS_MAX];
     uint32_t lengths[DRIVER_SLOTS_MAX];
     uint8_t samples[DRIVER_SLOTS_MAX];
+    int32_t next_ids[DRIVER_SLOTS_MAX];
     static int32_t tokens[DRIVER_TOKENS_MAX * 4];
     static driver_patches_t patches;
     patches.count = 0;
@@ -231,6 +232,7 @@ driver_try_launch(driver_t *self, const driver_extend_t *extends, uint32_t exten
         begins[i] = extend->begin;
         lengths[i] = extend->length;
         samples[i] = extend->sample;
+        next_ids[i] = extend->next == NULL ? -1 : *extend->next;
         memcpy(tokens + token_count, extend->tokens, extend->length * sizeof *tokens);
         token_count += extend->length;
         if (!self->is_patched[extend->slot]) {
@@ -250,6 +252,7 @@ driver_try_launch(driver_t *self, const driver_extend_t *extends, uint32_t exten
         .extend_samples = {samples, extend_count},
         .extend_tokens = {tokens, token_count},
         .decode_slots = {decodes, decode_count},
+        .extend_next_ids = {next_ids, extend_count},
     };
     driver_patch_launch(&patches, &launch);
     is_outside = false;
@@ -337,7 +340,8 @@ driver_prefill(driver_t *self, uint32_t slot, const int32_t *tokens, uint32_t co
                                   .begin = at,
                                   .length = length,
                                   .sample = at + length == count,
-                                  .tokens = tokens + at};
+                                  .tokens = tokens + at,
+                                  .next = at + length == count ? NULL : tokens + at + length};
         driver_step(self, &extend, 1, NULL, 0, &result);
         ck_assert_uint_eq(result.counts[0], extend.sample);
     }

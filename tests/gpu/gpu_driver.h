@@ -38,6 +38,7 @@ typedef struct {
     uint32_t length;
     bool sample;
     const int32_t *tokens; /* of the range */
+    const int32_t *next;   /* the prompt's token behind the range, for drafters; NULL = none */
 } driver_extend_t;
 
 /* Patches of one launch. */

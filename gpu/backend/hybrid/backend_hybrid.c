@@ -1,6 +1,8 @@
 /* The hybrid composite. */
 #include "backend_hybrid.h"
 
+#include "backend_draft.h"
+
 #include <stdlib.h>
 
 #include "proto_require.h"
@@ -106,6 +108,24 @@ hybrid_visit(const backend_t *base, uint32_t bs, backend_visit_fn visit, void *c
     (void)context;
 }
 
+/* Cross-backend reads of a target; a draft's tree has no hybrid. */
+static const int32_t *
+hybrid_decode_window(const backend_t *base)
+{
+    return backend_decode_window_locations(base->children[CHILD_PAGED]);
+}
+
+static const int32_t *
+hybrid_extend_span(const backend_t *base)
+{
+    return backend_extend_span_locations(base->children[CHILD_PAGED]);
+}
+
+static const backend_draft_vtable_t hybrid_draft_vtable = {
+    .decode_window_locations = hybrid_decode_window,
+    .extend_span_locations = hybrid_extend_span,
+};
+
 static const backend_vtable_t hybrid_vtable = {
     .destroy = hybrid_destroy,
     .validate_cache_pool = hybrid_validate,
@@ -118,6 +138,7 @@ static const backend_vtable_t hybrid_vtable = {
     .write_locations = hybrid_write_locations,
     .visit_decode_slot = hybrid_visit,
     .forward_recurrent = hybrid_forward_recurrent,
+    .draft = &hybrid_draft_vtable,
 };
 
 proto_status_t

@@ -44,6 +44,10 @@ typedef struct {
     /* NULL = no-op; for leaves with state of their own for each pool slot. */
     void (*set_request_slots)(backend_leaf_t *self, const int32_t *request_slots, uint32_t bs);
     void (*forward)(backend_leaf_t *self, const backend_forward_t *forward);
+    /* Of leaves that serve drafts, else NULL: the decode slot's lengths become max(seq_lens[b] +
+     * `add`, 1), nothing else changes. */
+    void (*set_draft_seq_lens)(backend_leaf_t *self, const int32_t *seq_lens, int32_t add,
+                               uint32_t bs);
     void (*visit_decode_slot)(const backend_leaf_t *self, uint32_t bs, backend_visit_fn visit,
                               void *context);
     /* As of backend_base.h; NULL = there are none. */

@@ -111,16 +111,16 @@ cache_of(const mha_t *self, const backend_forward_t *forward, const int32_t *pag
 /* The last rows of the forward are the decode requests'. */
 static void
 forward_decode(mha_t *self, const backend_forward_t *forward, const int32_t *page_table,
-               const int32_t *seq_lens, uint32_t bs)
+               const int32_t *seq_lens, uint32_t bs, uint32_t rows_per_request)
 {
-    uint32_t first = forward->rows - bs * self->base.options.width;
+    uint32_t first = forward->rows - bs * rows_per_request;
     kern_attention_decode_args_t args = {
         .cache = cache_of(self, forward, page_table),
         .q = forward->q + first * forward->q_stride,
         .q_stride = forward->q_stride,
         .seq_lens = seq_lens,
         .bs = bs,
-        .rows_per_request = self->base.options.width,
+        .rows_per_request = rows_per_request,
         .output = forward->output,
         .output_stride = forward->output_stride,
         .output_form = forward->output_form,
@@ -132,6 +132,20 @@ forward_decode(mha_t *self, const backend_forward_t *forward, const int32_t *pag
     device_ops(self->base.options.device)->attention_decode(self->base.options.stream, &args);
 }
 
+/* Rows of an entry: the target's are the window, a draft's step has fewer, a row of a block stands
+ * alone with the block's length. */
+static uint32_t
+decode_rows(const backend_leaf_t *base, const backend_forward_t *forward, uint32_t bs)
+{
+    uint32_t entries = bs * backend_slots_entries(base);
+    uint32_t rows = forward->rows / entries;
+    require(forward->rows == entries * rows);
+    require(rows >= 1);
+    require(base->options.is_draft ? rows <= base->options.width : rows == base->options.width);
+    require(base->options.block_width == 0 || rows == 1);
+    return rows;
+}
+
 static void
 mha_forward(backend_leaf_t *base, const backend_forward_t *forward)
 {
@@ -139,8 +153,9 @@ mha_forward(backend_leaf_t *base, const backend_forward_t *forward)
     if (forward->mode == BACKEND_MODE_DECODE) {
         const backend_decode_view_t *view = self->slots.forward_decode_metadata;
         require(view != NULL);
-        require(forward->rows == view->bs * base->options.width);
-        forward_decode(self, forward, view->page_table, view->seq_lens, view->bs);
+        forward_decode(self, forward, view->page_table, view->seq_lens,
+                       view->bs * backend_slots_entries(base),
+                       decode_rows(base, forward, view->bs));
         return;
     }
     const backend_prefill_t *meta = &self->slots.forward_prefill_metadata;
@@ -169,8 +184,14 @@ mha_forward(backend_leaf_t *base, const backend_forward_t *forward)
     if (decodes > 0) {
         forward_decode(self, forward,
                        meta->page_table + (size_t)meta->num_extends * base->page_count_max,
-                       meta->seq_lens + meta->num_extends, decodes);
+                       meta->seq_lens + meta->num_extends, decodes, base->options.width);
     }
+}
+
+static void
+mha_set_draft_seq_lens(backend_leaf_t *base, const int32_t *seq_lens, int32_t add, uint32_t bs)
+{
+    backend_slots_set_draft_seq_lens(&((mha_t *)base)->slots, base, seq_lens, add, bs);
 }
 
 static void
@@ -195,6 +216,7 @@ static const backend_leaf_vtable_t mha_vtable = {
     .capture_forward_metadata = NULL,
     .set_request_slots = NULL,
     .forward = mha_forward,
+    .set_draft_seq_lens = mha_set_draft_seq_lens,
     .visit_decode_slot = mha_visit,
     .visit_step_spans = mha_visit_step,
 };

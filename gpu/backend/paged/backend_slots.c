@@ -12,13 +12,14 @@ backend_slots_init(backend_slots_t *self, const backend_leaf_t *leaf, size_t wor
     backend_slots_fini(self, leaf);
     size_t table_bytes = (size_t)options->bs_max * leaf->page_count_max * sizeof(int32_t);
     size_t lens_bytes = options->bs_max * sizeof(int32_t);
+    uint32_t entries = backend_slots_entries(leaf);
     self->workspace_bytes = workspace_bytes;
     struct {
         size_t size_bytes;
         void **memory_p;
     } wanted[] = {
-        {table_bytes, (void **)&self->page_table_buf},
-        {lens_bytes, (void **)&self->seq_lens_buf},
+        {entries * table_bytes, (void **)&self->page_table_buf},
+        {entries * lens_bytes, (void **)&self->seq_lens_buf},
         {table_bytes, (void **)&self->prefill_page_table_buf},
         {lens_bytes, (void **)&self->prefill_seq_lens_buf},
         {workspace_bytes + DEVICE_MEMORY_ALIGN, &self->workspace},
@@ -65,15 +66,22 @@ decode_view(backend_slots_t *self, uint32_t bs)
     return view;
 }
 
+uint32_t
+backend_slots_entries(const backend_leaf_t *leaf)
+{
+    return leaf->options.block_width > 0 ? leaf->options.block_width : 1;
+}
+
+/* Row b of `from` becomes row b * entries of `to`. */
 static void
 copy_table(const backend_leaf_t *leaf, const int32_t *from, size_t from_stride, int32_t *to,
-           uint32_t bs)
+           uint32_t entries, uint32_t bs)
 {
     kern_table_copy_args_t args = {
         .from = from,
         .from_stride = from_stride,
         .to = to,
-        .to_stride = leaf->page_count_max,
+        .to_stride = (size_t)entries * leaf->page_count_max,
         .rows = bs,
         .columns = leaf->page_count_max,
     };
@@ -84,24 +92,48 @@ void
 backend_slots_refresh(backend_slots_t *self, const backend_leaf_t *leaf,
                       const backend_leaf_refresh_t *refresh)
 {
-    copy_table(leaf, refresh->page_table, refresh->page_table_stride, self->page_table_buf,
-               refresh->bs);
-    kern_seq_lens_args_t lens = {
-        .from = refresh->seq_lens,
-        .to = self->seq_lens_buf,
-        .bs = refresh->bs,
-        .actual_bs = refresh->actual_bs,
-        .floor = (int32_t)leaf->options.width,
-    };
-    device_ops(leaf->options.device)->seq_lens(leaf->options.stream, &lens);
+    uint32_t entries = backend_slots_entries(leaf);
+    for (uint32_t i = 0; i < entries; i++) {
+        copy_table(leaf, refresh->page_table, refresh->page_table_stride,
+                   self->page_table_buf + (size_t)i * leaf->page_count_max, entries, refresh->bs);
+    }
+    if (entries == 1) { /* a block's lengths are the drafter's: fill_block_decode_seq_lens */
+        kern_seq_lens_args_t lens = {
+            .from = refresh->seq_lens,
+            .to = self->seq_lens_buf,
+            .bs = refresh->bs,
+            .actual_bs = refresh->actual_bs,
+            .floor = leaf->options.is_draft ? 1 : (int32_t)leaf->options.width,
+        };
+        device_ops(leaf->options.device)->seq_lens(leaf->options.stream, &lens);
+    } else if (!refresh->for_graph_replay || refresh->actual_bs == 0) {
+        /* Inside a replay the recorded fill rewrites them. */
+        backend_slots_set_draft_seq_lens(self, leaf, refresh->seq_lens, (int32_t)entries,
+                                         refresh->bs);
+    }
     self->forward_decode_metadata = decode_view(self, refresh->bs);
+}
+
+void
+backend_slots_set_draft_seq_lens(backend_slots_t *self, const backend_leaf_t *leaf,
+                                 const int32_t *seq_lens, int32_t add, uint32_t bs)
+{
+    kern_draft_lens_args_t args = {
+        .from = seq_lens,
+        .bs = bs,
+        .add = add,
+        .repeat = backend_slots_entries(leaf),
+        .floor = 1,
+        .to = self->seq_lens_buf,
+    };
+    device_ops(leaf->options.device)->draft_lens(leaf->options.stream, &args);
 }
 
 void
 backend_slots_init_forward(backend_slots_t *self, const backend_leaf_t *leaf,
                            const backend_leaf_extend_t *extend)
 {
-    copy_table(leaf, extend->page_table, extend->page_table_stride, self->prefill_page_table_buf,
+    copy_table(leaf, extend->page_table, extend->page_table_stride, self->prefill_page_table_buf, 1,
                extend->bs);
     kern_seq_lens_args_t lens = {
         .from = extend->seq_lens,
@@ -138,9 +170,10 @@ backend_slots_visit(const backend_slots_t *self, const backend_leaf_t *leaf, uin
     if (view->bs == 0) {
         return;
     }
-    size_t table_bytes = (size_t)bs * leaf->page_count_max * sizeof(int32_t);
+    size_t count = (size_t)bs * backend_slots_entries(leaf);
+    size_t table_bytes = count * leaf->page_count_max * sizeof(int32_t);
     visit_part(leaf, "page_table", view->page_table, table_bytes, visit, context);
-    visit_part(leaf, "seq_lens", view->seq_lens, bs * sizeof(int32_t), visit, context);
+    visit_part(leaf, "seq_lens", view->seq_lens, count * sizeof(int32_t), visit, context);
     visit_part(leaf, "workspace", self->workspace, self->workspace_bytes, visit, context);
 }
 
@@ -148,9 +181,10 @@ void
 backend_slots_visit_step(const backend_slots_t *self, const backend_leaf_t *leaf, uint32_t bs,
                          backend_visit_fn visit, void *context)
 {
-    size_t table_bytes = (size_t)bs * leaf->page_count_max * sizeof(int32_t);
+    size_t count = (size_t)bs * backend_slots_entries(leaf);
+    size_t table_bytes = count * leaf->page_count_max * sizeof(int32_t);
     visit_part(leaf, "page_table", self->page_table_buf, table_bytes, visit, context);
-    visit_part(leaf, "seq_lens", self->seq_lens_buf, bs * sizeof(int32_t), visit, context);
+    visit_part(leaf, "seq_lens", self->seq_lens_buf, count * sizeof(int32_t), visit, context);
 }
 
 uint32_t

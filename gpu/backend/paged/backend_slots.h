@@ -23,9 +23,11 @@ typedef struct {
     uint32_t extend_tokens;
 } backend_prefill_t;
 
+/* With a block_width each request has that many entries in the decode slot, one for each row of its
+ * block, side by side. */
 typedef struct {
-    int32_t *page_table_buf;         /* [bs_max][page_count_max] */
-    int32_t *seq_lens_buf;           /* [bs_max] */
+    int32_t *page_table_buf;         /* [bs_max * entries][page_count_max] */
+    int32_t *seq_lens_buf;           /* [bs_max * entries] */
     int32_t *prefill_page_table_buf; /* [bs_max][page_count_max] */
     int32_t *prefill_seq_lens_buf;   /* [bs_max] */
     void *workspace;                 /* of the decode kernel */
@@ -45,6 +47,13 @@ void backend_slots_refresh(backend_slots_t *self, const backend_leaf_t *leaf,
                            const backend_leaf_refresh_t *refresh);
 void backend_slots_init_forward(backend_slots_t *self, const backend_leaf_t *leaf,
                                 const backend_leaf_extend_t *extend);
+
+/* The leaf's set_draft_seq_lens. */
+void backend_slots_set_draft_seq_lens(backend_slots_t *self, const backend_leaf_t *leaf,
+                                      const int32_t *seq_lens, int32_t add, uint32_t bs);
+
+/* Entries of a request in the decode slot. */
+uint32_t backend_slots_entries(const backend_leaf_t *leaf);
 
 /* The leaf's visit_decode_slot and visit_step_spans. */
 void backend_slots_visit(const backend_slots_t *self, const backend_leaf_t *leaf, uint32_t bs,

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "proto_require.h"
+#include "router_draft.h"
 #include "router_stacks.h"
 
 typedef struct {
@@ -431,7 +432,20 @@ static const backend_vtable_t router_vtable = {
     .write_locations = router_write_locations,
     .visit_decode_slot = router_visit,
     .visit_step_spans = router_visit_step,
+    .draft = &router_draft_vtable,
 };
+
+router_draft_view_t
+router_draft_view(const backend_t *base)
+{
+    const router_t *self = (const router_t *)base;
+    require(base->vtable == &router_vtable);
+    return (router_draft_view_t){
+        .leaves = self->leaves,
+        .leaf_count = self->leaf_count,
+        .stacks = (router_stacks_t *)&self->stacks,
+    };
+}
 
 proto_status_t
 router_cache_group_new(const router_cache_group_options_t *options, backend_t **out_p)

@@ -20,6 +20,7 @@ router_stacks_init(router_stacks_t *self)
         {(size_t)options->bs_max * self->page_columns, &self->tables},
         {(size_t)options->bs_max * options->width, &self->decode_locations},
         {options->step_tokens_max, &self->extend_locations},
+        {options->bs_max, &self->window_ends},
     };
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
         proto_status_t status = device_alloc(options->device, DEVICE_MEMORY_DEVICE,
@@ -42,6 +43,7 @@ router_stacks_fini(router_stacks_t *self)
     device_release(self->options.device, DEVICE_MEMORY_DEVICE, (void **)&self->tables);
     device_release(self->options.device, DEVICE_MEMORY_DEVICE, (void **)&self->decode_locations);
     device_release(self->options.device, DEVICE_MEMORY_DEVICE, (void **)&self->extend_locations);
+    device_release(self->options.device, DEVICE_MEMORY_DEVICE, (void **)&self->window_ends);
 }
 
 int32_t *
@@ -107,6 +109,34 @@ router_stacks_decode(router_stacks_t *self, const int32_t *seq_lens, uint32_t bs
         };
         device_ops(self->options.device)->decode_locations(self->options.stream, &args);
     }
+}
+
+void
+router_stacks_window(router_stacks_t *self, uint32_t index, const int32_t *start, uint32_t n,
+                     uint32_t bs, int32_t *out)
+{
+    require(index < self->group_count);
+    kern_draft_lens_args_t ends = {
+        .from = start,
+        .bs = bs,
+        .add = (int32_t)n,
+        .repeat = 1,
+        .floor = 0,
+        .to = self->window_ends,
+    };
+    device_ops(self->options.device)->draft_lens(self->options.stream, &ends);
+    kern_decode_locations_args_t args = {
+        .pages = router_stacks_table(self, index),
+        .page_stride = self->page_columns,
+        .page_columns = self->groups[index].page_columns,
+        .page_size = self->groups[index].page_size,
+        .seq_lens = self->window_ends,
+        .bs = bs,
+        .actual_bs = bs, /* padded requests have the null page in their tables */
+        .width = n,
+        .locations = out,
+    };
+    device_ops(self->options.device)->decode_locations(self->options.stream, &args);
 }
 
 void

@@ -25,6 +25,7 @@ typedef struct {
     int32_t *tables;           /* device */
     int32_t *decode_locations; /* device */
     int32_t *extend_locations; /* device */
+    int32_t *window_ends;      /* device, [bs_max]: scratch of router_stacks_window() */
 } router_stacks_t;
 
 /* Allocates for the groups set in self.  STATUS_ERR_NO_MEMORY. */
@@ -43,6 +44,10 @@ void router_stacks_fill(router_stacks_t *self, const backend_tables_t *tables, u
 /* Write slots of the `width` newest positions of each request. */
 void router_stacks_decode(router_stacks_t *self, const int32_t *seq_lens, uint32_t bs,
                           uint32_t actual_bs);
+
+/* Of the index-th group: slots of positions start[b] .. + n - 1 into out[bs * n]. */
+void router_stacks_window(router_stacks_t *self, uint32_t index, const int32_t *start, uint32_t n,
+                          uint32_t bs, int32_t *out);
 
 /* Write slots of the extends' rows, then of the decode requests that follow them. */
 void router_stacks_extend(router_stacks_t *self, const backend_extend_t *extend,

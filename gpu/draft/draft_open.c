@@ -1,0 +1,126 @@
+#include "draft_open.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "draft_chain.h"
+#include "draft_eagle3.h"
+#include "file_draft.h"
+#include "proto_require.h"
+
+static proto_status_t fail(const draft_options_t *options, proto_status_t status,
+                           const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+static proto_status_t
+fail(const draft_options_t *options, proto_status_t status, const char *format, ...)
+{
+    if (options->error != NULL && options->error_size_bytes > 0) {
+        va_list args;
+        va_start(args, format);
+        (void)vsnprintf(options->error, options->error_size_bytes, format, args);
+        va_end(args);
+    }
+    return status;
+}
+
+/* A whole model: it must have the target's vocabulary, and layers that keep keys and values of
+ * every token. */
+static proto_status_t
+open_model(const draft_options_t *options, draft_t **out_p)
+{
+    file_model_t *file = NULL;
+    const file_config_t *target = file_model_config(options->target);
+    proto_status_t status =
+        file_model_open(options->path, options->error, options->error_size_bytes, &file);
+    if (status != STATUS_OK) {
+        return status;
+    }
+    const file_config_t *c = file_model_config(file);
+    bool is_plain = c->latent_dim == 0;
+    for (uint32_t i = 0; i < c->layer_count; i++) {
+        is_plain = is_plain && c->layer_kinds[i] == FILE_LAYER_FULL;
+    }
+    model_t *model = NULL;
+    if (c->vocab_size != target->vocab_size) {
+        status = fail(options, STATUS_ERR_CONFIG,
+                      "the draft model has a vocabulary of %" PRIu32 "; the target's is %" PRIu32,
+                      c->vocab_size, target->vocab_size);
+    } else if (!is_plain) {
+        status = fail(options, STATUS_ERR_CONFIG,
+                      "a %s cannot draft: all its layers would have to keep keys and values of "
+                      "every token",
+                      file_arch_name(c->arch));
+    } else {
+        status = model_new(options->device, file, NULL, NULL, &model);
+    }
+    if (status == STATUS_OK) {
+        draft_chain_options_t chain = {.kind = "model", .vocabulary = target->vocab_size};
+        model_set_activations(model, options->activations);
+        status = draft_chain_new(options, &chain, &model, out_p);
+        model_destroy(&model);
+    }
+    if (status == STATUS_OK) {
+        draft_keep_file(*out_p, &file);
+    }
+    file_model_close(&file);
+    return status;
+}
+
+static proto_status_t
+open_head(const draft_options_t *options, draft_t **out_p)
+{
+    file_model_t *file = NULL;
+    file_draft_t draft;
+    const file_config_t *target = file_model_config(options->target);
+    proto_status_t status = file_draft_open(options->path, target, options->error,
+                                            options->error_size_bytes, &draft, &file);
+    if (status != STATUS_OK) {
+        return status;
+    }
+    model_t *model = NULL;
+    draft_chain_options_t chain = {
+        .kind = file_draft_kind_name(draft.kind),
+        .is_head = true,
+        .taps = draft.tap_count,
+        .tap_layers = draft.tap_layers,
+        .tap_size = draft.target_hidden_size,
+        .vocabulary = draft.target_vocab_size,
+        .offsets = draft.offsets,
+    };
+    if (draft.kind == FILE_DRAFT_EAGLE3) {
+        status = draft_eagle3_new(options->device, file, &draft, options->target, &model);
+    } else {
+        status = fail(options, STATUS_ERR_UNSUPPORTED, "drafts of kind %s are not there yet",
+                      chain.kind);
+    }
+    if (status == STATUS_OK) {
+        model_set_activations(model, options->activations);
+        status = draft_chain_new(options, &chain, &model, out_p);
+        model_destroy(&model);
+    }
+    if (status == STATUS_OK) {
+        draft_keep_file(*out_p, &file);
+    }
+    file_draft_fini(&draft);
+    file_model_close(&file);
+    return status;
+}
+
+proto_status_t
+draft_open(const draft_options_t *options, draft_t **out_p)
+{
+    require(options->target != NULL);
+    if (options->width < 2 || options->width > DRAFT_WIDTH_MAX) {
+        return fail(options, STATUS_ERR_CONFIG,
+                    "a drafter and a width of %" PRIu32 "; from 2 to %d", options->width,
+                    (int)DRAFT_WIDTH_MAX);
+    }
+    if (!options->device->has_all_ops) {
+        return fail(options, STATUS_ERR_CONFIG, "the %s device has no operations of drafters yet",
+                    options->device->name);
+    }
+    return file_draft_is_draft(options->path) ? open_head(options, out_p)
+                                              : open_model(options, out_p);
+}

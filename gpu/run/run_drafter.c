@@ -1,0 +1,195 @@
+#include "run_drafter.h"
+
+#include <inttypes.h>
+
+#include "draft_open.h"
+#include "proto_require.h"
+#include "run_executor_private.h"
+
+enum { CAPTURE_BS_DEFAULT = 32 };
+
+/* 1, 2, 4, 8, then steps of 8: the batches that are captured. */
+static uint32_t
+fill_ladder(const run_executor_options_t *o, uint32_t out[DRAFT_CAPTURE_COUNT_MAX])
+{
+    uint32_t top = o->capture_bs_max == 0 ? CAPTURE_BS_DEFAULT : o->capture_bs_max;
+    top = top < o->slot_count ? top : o->slot_count;
+    uint32_t count = 0;
+    if (o->enforce_eager) {
+        return 0;
+    }
+    for (uint32_t bs = 1; bs < top && count + 1 < DRAFT_CAPTURE_COUNT_MAX; bs += bs < 8 ? bs : 8) {
+        out[count++] = bs;
+    }
+    out[count++] = top;
+    return count;
+}
+
+static proto_status_t
+configure_target(run_executor_t *self)
+{
+    const draft_info_t *info = draft_info(self->drafter.draft);
+    if (info->tap_count == 0) {
+        return STATUS_OK;
+    }
+    model_taps_t taps = {.count = info->tap_count};
+    for (uint32_t i = 0; i < info->tap_count; i++) {
+        taps.layers[i] = info->tap_layers[i];
+    }
+    proto_status_t status = model_configure_capture(self->model, &taps);
+    if (status != STATUS_OK) {
+        return run_executor_fail(self, STATUS_ERR_CONFIG,
+                                 "the target's forward code does not give the hidden rows that the "
+                                 "draft reads: %s",
+                                 proto_status_text(status));
+    }
+    self->drafter.capture.stride = (size_t)info->tap_count * info->hidden_size;
+    return device_alloc(self->device, DEVICE_MEMORY_DEVICE,
+                        self->options.step_tokens_max * self->drafter.capture.stride * sizeof(float),
+                        (void **)&self->drafter.capture.taps);
+}
+
+proto_status_t
+run_drafter_open(run_executor_t *self)
+{
+    const run_executor_options_t *o = &self->options;
+    if (o->draft_path == NULL) {
+        return STATUS_OK;
+    }
+    uint32_t sizes[DRAFT_CAPTURE_COUNT_MAX];
+    draft_options_t options = {
+        .path = o->draft_path,
+        .target = self->file,
+        .device = self->device,
+        .stream = self->stream,
+        .width = o->width,
+        .slot_count = o->slot_count,
+        .bs_max = o->slot_count,
+        .rows_max = o->step_tokens_max,
+        .model_len_max = o->model_len_max,
+        .page_size = o->page_size,
+        .capture_sizes = sizes,
+        .capture_size_count = fill_ladder(o, sizes),
+        .activations = self->model->activations,
+        .error = o->error,
+        .error_size_bytes = o->error_size_bytes,
+    };
+    proto_status_t status = draft_open(&options, &self->drafter.draft);
+    if (status == STATUS_OK) {
+        status = device_alloc(self->device, DEVICE_MEMORY_DEVICE, sizeof *self->drafter.dropped,
+                              (void **)&self->drafter.dropped);
+    }
+    if (status == STATUS_OK) {
+        status = configure_target(self);
+    }
+    if (status == STATUS_OK) {
+        const draft_info_t *info = draft_info(self->drafter.draft);
+        run_executor_add_summary(self, "draft: %s, %" PRIu32 " layers, width %" PRIu32 "\n",
+                                 info->kind, info->cache_layers, info->width);
+        self->drafter.is_on = true;
+    }
+    return status;
+}
+
+proto_status_t
+run_drafter_bind(run_executor_t *self)
+{
+    draft_t *draft = self->drafter.draft;
+    if (draft == NULL || draft_info(draft)->cache_layers == 0) {
+        return STATUS_OK;
+    }
+    cache_pool_t pool;
+    proto_status_t status =
+        cache_pool_init(&pool, self->plan, self->arena, model_config(self->model)->layer_count,
+                        draft_info(draft)->cache_layers);
+    if (status == STATUS_OK) {
+        status = draft_set_cache_pool(draft, &pool);
+    }
+    return status == STATUS_OK ? draft_init_graph_state(draft) : status;
+}
+
+void
+run_drafter_close(run_executor_t *self)
+{
+    draft_destroy(&self->drafter.draft);
+    device_release(self->device, DEVICE_MEMORY_DEVICE, (void **)&self->drafter.capture.taps);
+    device_release(self->device, DEVICE_MEMORY_DEVICE, (void **)&self->drafter.dropped);
+}
+
+const model_capture_t *
+run_drafter_capture(const run_drafter_t *self)
+{
+    return self->capture.taps == NULL ? NULL : &self->capture;
+}
+
+void
+run_drafter_fill_round(const run_executor_t *self, const run_batch_t *batch,
+                     const run_launched_t *launched, uint32_t *slots_host, draft_round_t *out)
+{
+    const proto_step_launch_t *launch = batch->launch;
+    const run_buffers_t *buffers = &self->buffers;
+    const sample_outputs_t *outputs = sample_pool_outputs(self->sample);
+    uint32_t extends = launch->extend_slots.count;
+    uint32_t decodes = launch->decode_slots.count;
+    uint32_t width = self->options.width;
+    for (uint32_t i = 0; i < extends + decodes; i++) {
+        slots_host[i] =
+            i < extends ? launch->extend_slots.data[i] : launch->decode_slots.data[i - extends];
+    }
+    backend_mode_t mode = extends == 0   ? BACKEND_MODE_DECODE
+                          : decodes == 0 ? BACKEND_MODE_EXTEND
+                                         : BACKEND_MODE_MIXED;
+    *out = (draft_round_t){
+        .mode = mode,
+        .bs = extends + decodes,
+        .num_extends = extends,
+        .rows = launch->extend_tokens.count + decodes * width,
+        .width = width,
+        .slots_host = slots_host,
+        .extend_prefix_lens_host = batch->stage->header.prefix_lens,
+        .extend_seq_lens_host = batch->stage->header.extend_lens,
+        .extend_samples_host = launch->extend_samples.data,
+        .slots = buffers->header.slots,
+        .extend_prefix_lens = buffers->header.prefix_lens,
+        .extend_seq_lens = buffers->header.extend_lens,
+        .extend_cu_lens = buffers->header.cu_lens,
+        .extend_next_ids = buffers->header.next_ids,
+        .extend_token_rows = buffers->header.sample_indices,
+        .input_ids = buffers->input_ids,
+        .positions = buffers->positions,
+        .seq_lens = buffers->seq_lens,
+        .tokens = outputs->tokens,
+        .accept_lengths = outputs->accept_lengths + launched->sampled_extends,
+        .hidden = self->drafter.capture.taps,
+        .hidden_stride = self->drafter.capture.stride,
+        .tables = &batch->tables,
+    };
+}
+
+proto_status_t
+run_drafter_step(run_executor_t *self, const run_batch_t *batch, const run_launched_t *launched)
+{
+    run_drafter_t *own = &self->drafter;
+    if (own->draft == NULL || launched->mode == PROTO_STEP_IDLE) {
+        return STATUS_OK;
+    }
+    run_drafter_fill_round(self, batch, launched, own->slots_host, &own->round);
+    draft_proposal_t proposal;
+    proto_status_t status = draft_propose(own->draft, &own->round, &proposal);
+    if (status != STATUS_OK || !own->is_on) {
+        return status;
+    }
+    kern_draft_commit_args_t commit = {
+        .write_slots = self->buffers.write_slots,
+        .candidates = proposal.candidates,
+        .stride = proposal.count,
+        .count = proposal.count,
+        .bs = own->round.bs,
+        .width = self->options.width,
+        .vocabulary = model_config(self->model)->vocab_size,
+        .future_inputs = self->buffers.future_inputs,
+        .dropped = own->dropped,
+    };
+    device_ops(self->device)->draft_commit(self->stream, &commit);
+    return STATUS_OK;
+}

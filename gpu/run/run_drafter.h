@@ -1,0 +1,44 @@
+/* run_drafter.h - the executor's half of a drafter: the target's configuration, the buffer that taps
+ * go to, the round that a drafter is given, and its candidates on their way to the next window.
+ *
+ * Here the drafter itself lives in the same process and on the executor's stream too, so that a
+ * round's proposal is there before the next step is launched.  The device thread. */
+#ifndef RUN_DRAFTER_H
+#define RUN_DRAFTER_H
+
+#include "draft_base.h"
+#include "model_capture.h"
+#include "proto_status.h"
+#include "run_forward_step.h"
+
+struct run_executor;
+
+typedef struct {
+    draft_t *draft; /* NULL = none */
+    model_capture_t capture;
+    uint32_t *dropped;   /* device, [1]: rows with a candidate that was no token */
+    draft_round_t round; /* the last one */
+    uint32_t slots_host[PROTO_ROWS_MAX];
+    bool is_on; /* false: rounds are taken, candidates are not */
+} run_drafter_t;
+
+/* Opens the drafter that the options name, configures the target's taps and allocates their buffer;
+ * nothing without one.  After the model, before the cache is laid out. */
+MUST_CHECK proto_status_t run_drafter_open(struct run_executor *self);
+/* Its layers over the cache that is bound now, and its decode buffers. */
+MUST_CHECK proto_status_t run_drafter_bind(struct run_executor *self);
+void run_drafter_close(struct run_executor *self);
+
+/* What a forward is given: NULL without taps. */
+const model_capture_t *run_drafter_capture(const run_drafter_t *self);
+
+/* The round of a step that was launched just now; its views live until the next launch. */
+void run_drafter_fill_round(const struct run_executor *self, const run_batch_t *batch,
+                          const run_launched_t *launched, uint32_t *slots_host, draft_round_t *out);
+
+/* Launches the proposal of the step that was launched just now, and its way into the future inputs.
+ * Nothing without a drafter. */
+MUST_CHECK proto_status_t run_drafter_step(struct run_executor *self, const run_batch_t *batch,
+                                         const run_launched_t *launched);
+
+#endif
