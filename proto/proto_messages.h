@@ -559,9 +559,8 @@ enum {
     FIELD(extend_tokens, COL_I32, PROTO_TOKENS_MAX, PRIVATE, "[sum of extend_lengths]")            \
     FIELD(decode_slots, COL_U32, PROTO_ROWS_MAX, OPEN, "as in PLAN")                               \
     FIELD(draft_slot, U32, 255, OPEN, "1 + ring slot for its rows; 0 = no drafter gets them")      \
-    FIELD(                                                                                         \
-        extend_next_ids, COL_I32, PROTO_ROWS_MAX, PRIVATE,                                         \
-        "[extends] the prompt's token behind the chunk, -1 = it ends there; empty: nobody drafts")
+    FIELD(extend_next_ids, COL_I32, PROTO_ROWS_MAX, PRIVATE,                                       \
+          "[extends] the prompt's token behind the chunk, -1 = none; empty: nobody drafts")
 #define PROTO_FIELDS_step_done(FIELD)                                                              \
     FIELD(step, U64, UINT64_MAX, OPEN, "the launched step")                                        \
     FIELD(mode, U32, 15, OPEN, "proto_step_mode_t")                                                \

@@ -76,14 +76,14 @@ scene_make_answers(const char *target, bool is_greedy)
     driver_close(&driver);
 }
 
-/* What lies behind the last verified token of a slot that will decode. */
-static void
-note_proposal(driver_t *driver, scene_request_t *request)
+void
+scene_note(driver_t *driver, scene_request_t *request)
 {
     uint32_t width = driver->info.decode_width;
     int32_t window[RUN_WIDTH_MAX];
     ck_assert_int_eq(run_inspect_future(driver->executor, request->slot, window, width), STATUS_OK);
     ck_assert_int_eq(window[0], request->answer->tokens[request->length - 1]);
+    request->is_noted[request->length] = true;
     memcpy(request->proposals[request->length], window + 1, (width - 1) * sizeof *window);
 }
 
@@ -96,7 +96,7 @@ scene_start(driver_t *driver, uint32_t slot, uint32_t chunk, scene_request_t *ou
     int32_t first = driver_prefill(driver, slot, answer->tokens, answer->prompt_length, chunk);
     ck_assert_int_eq(first, answer->tokens[answer->prompt_length]);
     out->length = answer->prompt_length + 1;
-    note_proposal(driver, out);
+    scene_note(driver, out);
 }
 
 bool
@@ -150,7 +150,7 @@ scene_round(driver_t *driver, scene_request_t **requests, uint32_t count,
         request->rounds++;
         request->accepted += given - 1;
         request->offered += width - 1;
-        note_proposal(driver, request);
+        scene_note(driver, request);
     }
 }
 

@@ -29,6 +29,7 @@ typedef struct {
     uint32_t offered;  /* the same */
     /* By length: what was proposed behind that many tokens, and how many tokens its round gave. */
     int32_t proposals[SCENE_LEN_MAX][RUN_WIDTH_MAX];
+    bool is_noted[SCENE_LEN_MAX];
     uint8_t counts[SCENE_LEN_MAX];
 } scene_request_t;
 
@@ -42,6 +43,9 @@ void scene_make_answers(const char *target, bool is_greedy);
 
 /* Gives the slot to the request and prefills it in chunks. */
 void scene_start(driver_t *driver, uint32_t slot, uint32_t chunk, scene_request_t *out);
+
+/* Notes what lies behind the last verified token of a request that will decode. */
+void scene_note(driver_t *driver, scene_request_t *request);
 
 /* How many right candidates the test puts in place of what was proposed, before a wrong one; -1 =
  * the drafter's own stand. */
