@@ -99,4 +99,91 @@ typedef struct {
 } kern_draft_mask_args_t;
 void kern_draft_mask_host(const void *args, kern_share_t *share);
 
+/* Of a published window [bs][n] only the last counts[b] rows of a request are written: the others
+ * go to the null page. */
+typedef struct {
+    const int32_t *counts; /* [bs] */
+    uint32_t n;
+    uint32_t bs;
+    int32_t *locations; /* [bs * n] */
+} kern_draft_limit_args_t;
+void kern_draft_limit_host(const void *args, kern_share_t *share);
+
+/* The stash of multi-depth MTP: for each slot the last rows in front of its frontier, a row of
+ * position p being the target's hidden of p and the token of p + 1.  `width` rows, of which the
+ * last valid[slot] hold something; end[slot] = the frontier they belong to. */
+typedef struct {
+    uint32_t width;
+    uint32_t cols;
+    int32_t *valid;  /* [slots + 2] */
+    int32_t *end;    /* [slots + 2] */
+    int32_t *tokens; /* [slots + 2][width] */
+    float *hidden;   /* [slots + 2][width][cols] */
+} kern_draft_stash_t;
+
+/* Decode requests: the rows that were accepted enter the stash, which becomes the window: rows of
+ * positions frontier - width .. frontier - 1.  A stash of another frontier than this round began at
+ * is forgotten first.  Padded requests (from `bs` on) get rows without anything. */
+typedef struct {
+    kern_draft_stash_t stash;
+    const int32_t *slots; /* [bs] */
+    uint32_t bs;
+    uint32_t padded_bs;
+    uint32_t round_width;     /* rows of a request in the round */
+    const int32_t *row_ids;   /* [bs * round_width] the token behind each row */
+    const int32_t *live_rows; /* [bs] of the round: the last row that counts */
+    const int32_t *frontier;  /* [bs] */
+    uint32_t first_row;       /* of the first request, in the round */
+    const float *hidden;      /* [round rows][cols] */
+    int32_t *ids;             /* [padded_bs * width] */
+    int32_t *positions;       /* [padded_bs * width]; at least 0 */
+    int32_t *counts;          /* [padded_bs]: rows that hold something */
+    float *rows;              /* [padded_bs * width][cols] */
+} kern_draft_window_args_t;
+void kern_draft_window_host(const void *args, kern_share_t *share);
+
+/* Extends: up to width - 1 rows of the stash lead in front of each chunk if it goes on where the
+ * stash ends, so that rows that were computed with proposals are computed again with the prompt.
+ * Then the chunk's rows enter the stash. */
+typedef struct {
+    kern_draft_stash_t stash;
+    const int32_t *slots;       /* [count] */
+    const int32_t *prefix_lens; /* [count] */
+    const int32_t *cu_lens;     /* [count + 1] of the round's rows */
+    uint32_t count;
+    const int32_t *row_ids; /* [round rows] the token behind each row */
+    const float *hidden;    /* [round rows][cols] */
+    int32_t *lead_cu_lens;  /* [count + 1] with the leading rows */
+    int32_t *lead_prefix_lens;
+    int32_t *lead_lens;
+    int32_t *last_rows; /* [count] */
+    int32_t *ids;
+    int32_t *positions;
+    float *rows;
+} kern_draft_lead_args_t;
+void kern_draft_lead_host(const void *args, kern_share_t *share);
+
+/* One depth further: each request's ids move one row up, and its proposal becomes the last. */
+typedef struct {
+    const int32_t *cu_lens; /* [bs + 1]; NULL = width rows for each */
+    uint32_t width;
+    uint32_t bs;
+    const int32_t *next; /* [bs] */
+    int32_t *ids;
+} kern_draft_roll_args_t;
+void kern_draft_roll_host(const void *args, kern_share_t *share);
+
+/* What a block drafter reads: the verified token and masks behind it, at positions from the
+ * frontier on. */
+typedef struct {
+    const int32_t *next;     /* [bs] */
+    const int32_t *frontier; /* [bs] */
+    uint32_t bs;
+    uint32_t width;
+    int32_t mask_id;
+    int32_t *ids;       /* [bs * width] */
+    int32_t *positions; /* [bs * width] */
+} kern_draft_block_args_t;
+void kern_draft_block_host(const void *args, kern_share_t *share);
+
 #endif

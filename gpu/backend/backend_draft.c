@@ -43,6 +43,13 @@ backend_publish_draft_step_locations(backend_t *self, const int32_t *cache_start
 }
 
 void
+backend_limit_draft_step_locations(backend_t *self, const int32_t *counts, uint32_t n, uint32_t bs)
+{
+    require(n <= self->options.width);
+    draft_of(self, bs)->limit_step_locations(self, counts, n, bs);
+}
+
+void
 backend_draft_write_locations_uniform(backend_t *self, int32_t *out, const int32_t *start,
                                       uint32_t n, uint32_t bs)
 {

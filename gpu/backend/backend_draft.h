@@ -28,6 +28,7 @@ typedef struct backend_draft_vtable {
     void (*fill_block_seq_lens)(backend_t *self, const int32_t *prefix_lens, uint32_t bs);
     void (*publish_step_locations)(backend_t *self, const int32_t *cache_start, uint32_t n,
                                    uint32_t bs);
+    void (*limit_step_locations)(backend_t *self, const int32_t *counts, uint32_t n, uint32_t bs);
     void (*write_locations_uniform)(backend_t *self, int32_t *out, const int32_t *start, uint32_t n,
                                     uint32_t bs);
     const int32_t *(*decode_window_locations)(const backend_t *self);
@@ -49,6 +50,12 @@ void backend_fill_block_decode_seq_lens(backend_t *self, const int32_t *prefix_l
  * by request, until the next refresh or publication; n is at most options.width. */
 void backend_publish_draft_step_locations(backend_t *self, const int32_t *cache_start, uint32_t n,
                                           uint32_t bs);
+
+/* Of that window only the last counts[b] rows of each request are written; what the others would
+ * write goes to the null page.  For rows that a request does not have, or whose cached ones stand.
+ */
+void backend_limit_draft_step_locations(backend_t *self, const int32_t *counts, uint32_t n,
+                                        uint32_t bs);
 
 /* The slots of the same positions into out[bs * n], over the group that keeps every token, without
  * touching the published window.  For side writes: context injection. */

@@ -80,6 +80,11 @@
     OP(draft_begin)                                                                                \
     OP(draft_argmax)                                                                               \
     OP(draft_mask)                                                                                 \
+    OP(draft_limit)                                                                                \
+    OP(draft_window)                                                                               \
+    OP(draft_lead)                                                                                 \
+    OP(draft_roll)                                                                                 \
+    OP(draft_block)                                                                                \
     OP(page_zero)                                                                                  \
     OP(slot_setup)                                                                                 \
     OP(mark)

@@ -1,8 +1,6 @@
 #include "draft_chain.h"
 
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "proto_require.h"
 
@@ -178,29 +176,6 @@ static const draft_vtable_t chain_vtable = {
     .propose = chain_propose,
 };
 
-static void
-fill_info(chain_t *self, const draft_options_t *options, const draft_chain_options_t *chain)
-{
-    const file_config_t *c = model_config(self->frame.model);
-    draft_info_t *info = &self->base.info;
-    (void)snprintf(info->kind, sizeof info->kind, "%s", chain->kind);
-    info->width = options->width;
-    info->vocabulary = chain->vocabulary;
-    info->tap_count = chain->taps;
-    info->hidden_size = chain->tap_size;
-    for (uint32_t i = 0; i < chain->taps; i++) {
-        info->tap_layers[i] = chain->tap_layers[i];
-    }
-    info->cache_layers = c->layer_count;
-    info->cache_kv_heads = c->kv_head_count;
-    info->cache_head_dim = c->head_dim;
-    info->cache_lookahead = options->width - 1;
-    self->base.backend = self->frame.backend;
-    self->base.slot_count = options->slot_count;
-    self->base.bs_max = options->bs_max;
-    self->base.rows_max = options->rows_max;
-}
-
 static proto_status_t
 load_offsets(chain_t *self, const int32_t *offsets)
 {
@@ -229,14 +204,14 @@ draft_chain_new(const draft_options_t *options, const draft_chain_options_t *cha
     draft_frame_shape_t shape = {
         .rows = options->rows_max,
         .logit_rows = options->bs_max,
-        .hidden_cols = chain->taps * chain->tap_size,
+        .hidden_cols = chain->target.taps * chain->target.tap_size,
         .chained_cols = chain->is_head ? c->hidden_size : 0,
         .decode_body = decode_body,
         .owner = self,
     };
     proto_status_t status = draft_frame_init(&self->frame, options, &shape, model_p);
     if (status == STATUS_OK) {
-        fill_info(self, options, chain);
+        draft_frame_fill_base(&self->frame, &chain->target, &self->base);
         status = load_offsets(self, chain->offsets);
     }
     if (status != STATUS_OK) {

@@ -15,12 +15,8 @@
 #include "draft_frame.h"
 
 typedef struct {
-    const char *kind;
-    bool is_head;  /* reads hidden rows and shifted ids */
-    uint32_t taps; /* of the target; 0 for a whole model */
-    const uint32_t *tap_layers;
-    uint32_t tap_size;      /* hidden_size of the target */
-    uint32_t vocabulary;    /* of the target */
+    draft_target_t target;
+    bool is_head;           /* reads hidden rows and shifted ids */
     const int32_t *offsets; /* [its own vocabulary] host: d2t; NULL = none; lent for the call */
 } draft_chain_options_t;
 

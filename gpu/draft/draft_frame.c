@@ -1,5 +1,6 @@
 #include "draft_frame.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -60,7 +61,7 @@ make_backend(draft_frame_t *self)
                 .stream = o->stream,
                 .bs_max = o->bs_max,
                 .width = o->width,
-                .step_tokens_max = o->rows_max,
+                .step_tokens_max = self->shape.rows > o->rows_max ? self->shape.rows : o->rows_max,
                 .model_len_max = o->model_len_max,
                 .q_heads = c->head_count,
                 .kv_heads = c->kv_head_count,
@@ -103,6 +104,30 @@ draft_frame_init(draft_frame_t *self, const draft_options_t *options,
     }
     *model_p = NULL;
     return STATUS_OK;
+}
+
+void
+draft_frame_fill_base(const draft_frame_t *self, const draft_target_t *target, draft_t *out)
+{
+    const draft_options_t *o = &self->options;
+    const file_config_t *c = model_config(self->model);
+    draft_info_t *info = &out->info;
+    (void)snprintf(info->kind, sizeof info->kind, "%s", target->kind);
+    info->width = o->width;
+    info->vocabulary = target->vocabulary;
+    info->tap_count = target->taps;
+    info->hidden_size = target->tap_size;
+    for (uint32_t i = 0; i < target->taps; i++) {
+        info->tap_layers[i] = target->tap_layers[i];
+    }
+    info->cache_layers = c->layer_count;
+    info->cache_kv_heads = c->kv_head_count;
+    info->cache_head_dim = c->head_dim;
+    info->cache_lookahead = o->width;
+    out->backend = self->backend;
+    out->slot_count = o->slot_count;
+    out->bs_max = o->bs_max;
+    out->rows_max = o->rows_max;
 }
 
 static void

@@ -29,6 +29,15 @@ typedef struct {
 
 typedef struct draft_frame draft_frame_t;
 
+/* What a drafter is called and reads of the target. */
+typedef struct {
+    const char *kind;
+    uint32_t taps; /* 0 = tokens are enough */
+    const uint32_t *tap_layers;
+    uint32_t tap_size;   /* hidden_size of the target */
+    uint32_t vocabulary; /* of the target */
+} draft_target_t;
+
 /* Rows of one forward's workspace. */
 typedef struct {
     void *memory;
@@ -71,6 +80,9 @@ struct draft_frame {
 MUST_CHECK proto_status_t draft_frame_init(draft_frame_t *self, const draft_options_t *options,
                                            const draft_frame_shape_t *shape, model_t **model_p);
 void draft_frame_fini(draft_frame_t *self);
+
+/* The common members of a drafter. */
+void draft_frame_fill_base(const draft_frame_t *self, const draft_target_t *target, draft_t *out);
 
 /* A drafter's set_cache_pool, init_graph_state and capture. */
 MUST_CHECK proto_status_t draft_frame_set_cache_pool(draft_frame_t *self, const cache_pool_t *pool);

@@ -3,10 +3,11 @@
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <string.h>
 
+#include "draft_block.h"
 #include "draft_chain.h"
 #include "draft_eagle3.h"
+#include "draft_mtp.h"
 #include "file_draft.h"
 #include "proto_require.h"
 
@@ -56,7 +57,8 @@ open_model(const draft_options_t *options, draft_t **out_p)
         status = model_new(options->device, file, NULL, NULL, &model);
     }
     if (status == STATUS_OK) {
-        draft_chain_options_t chain = {.kind = "model", .vocabulary = target->vocab_size};
+        draft_chain_options_t chain = {
+            .target = {.kind = "model", .vocabulary = target->vocab_size}};
         model_set_activations(model, options->activations);
         status = draft_chain_new(options, &chain, &model, out_p);
         model_destroy(&model);
@@ -68,38 +70,54 @@ open_model(const draft_options_t *options, draft_t **out_p)
     return status;
 }
 
+/* The drafter over a model of its kind; takes the model on success. */
+static proto_status_t
+make_head(const draft_options_t *options, const file_draft_t *draft, model_t **model_p,
+          draft_t **out_p)
+{
+    const draft_target_t target = {
+        .kind = file_draft_kind_name(draft->kind),
+        .taps = draft->tap_count,
+        .tap_layers = draft->tap_layers,
+        .tap_size = draft->target_hidden_size,
+        .vocabulary = draft->target_vocab_size,
+    };
+    if (draft->kind == FILE_DRAFT_EAGLE3) {
+        draft_chain_options_t chain = {.target = target,
+                                       .is_head = true,
+                                       .offsets = draft->offsets};
+        return draft_chain_new(options, &chain, model_p, out_p);
+    }
+    if (draft->kind == FILE_DRAFT_MTP) {
+        return draft_mtp_new(options, &target, model_p, out_p);
+    }
+    return draft_block_new(options, &target, draft, model_p, out_p);
+}
+
 static proto_status_t
 open_head(const draft_options_t *options, draft_t **out_p)
 {
     file_model_t *file = NULL;
     file_draft_t draft;
-    const file_config_t *target = file_model_config(options->target);
-    proto_status_t status = file_draft_open(options->path, target, options->error,
+    const file_config_t *config = file_model_config(options->target);
+    proto_status_t status = file_draft_open(options->path, config, options->error,
                                             options->error_size_bytes, &draft, &file);
     if (status != STATUS_OK) {
         return status;
     }
     model_t *model = NULL;
-    draft_chain_options_t chain = {
-        .kind = file_draft_kind_name(draft.kind),
-        .is_head = true,
-        .taps = draft.tap_count,
-        .tap_layers = draft.tap_layers,
-        .tap_size = draft.target_hidden_size,
-        .vocabulary = draft.target_vocab_size,
-        .offsets = draft.offsets,
-    };
     if (draft.kind == FILE_DRAFT_EAGLE3) {
         status = draft_eagle3_new(options->device, file, &draft, options->target, &model);
+    } else if (draft.kind == FILE_DRAFT_MTP) {
+        status = draft_mtp_model_new(options->device, file, &draft, options->target, &model);
     } else {
-        status = fail(options, STATUS_ERR_UNSUPPORTED, "drafts of kind %s are not there yet",
-                      chain.kind);
+        status = draft_block_model_new(options->device, file, &draft, options->target, &model);
     }
     if (status == STATUS_OK) {
         model_set_activations(model, options->activations);
-        status = draft_chain_new(options, &chain, &model, out_p);
-        model_destroy(&model);
+        status = make_head(options, &draft, &model, out_p);
     }
+    model_destroy(&model);
     if (status == STATUS_OK) {
         draft_keep_file(*out_p, &file);
     }

@@ -71,6 +71,8 @@ typedef struct {
     const backend_accepted_prefix_t *narrowing; /* NULL = no step 0 over a verify window */
     float *hidden_out;                          /* [live_count or rows][hidden_size]: chained on */
     bool wants_logits;
+    const int32_t *locations; /* [rows] slots of a context injection: backend_draft.h */
+    uint32_t depth;           /* multi-depth MTP: which layer runs */
 } model_draft_io_t;
 
 #endif

@@ -24,10 +24,12 @@ typedef struct {
     float leads[FRONTIER_MAX][WIDTH - 1];
 } reference_t;
 
-static const char *const kinds[] = {"tiny-draft-eagle3"};
+static const char *const kinds[] = {"tiny-draft-eagle3", "tiny-draft-mtp", "tiny-draft-dflash",
+                                    "tiny-draft-dspark"};
 enum { KIND_COUNT = sizeof kinds / sizeof *kinds };
 
 static reference_t reference;
+static uint32_t right_max; /* of what by_turns() plants */
 static scene_request_t requests[SCENE_SLOTS + 1];
 
 static void
@@ -61,6 +63,7 @@ load_reference(const char *kind)
         }
     }
     (void)fclose(file);
+    right_max = strcmp(kind, "tiny-draft-mtp") == 0 ? 1 : WIDTH - 1;
     for (uint32_t slot = 1; slot <= SCENE_SLOTS; slot++) {
         scene_answer_t *answer = &scene_answers[slot];
         *answer = (scene_answer_t){.prompt_length = reference.prompt};
@@ -108,12 +111,17 @@ is_done(const scene_request_t *request)
     return request->length >= reference.prompt + reference.frontiers;
 }
 
-/* Right candidates of every count, by turns; and now and then what the drafter says. */
+/* Right candidates of every count, by turns; and now and then what the drafter says.  MTP's window
+ * of N rows makes good the deeper layers' last N - 2 rows only where no more than two tokens were
+ * accepted that it did not propose itself: one right candidate that is not its own is its most. */
 static int
 by_turns(const scene_request_t *request, uint32_t width)
 {
     uint32_t turn = (request->rounds + request->slot) % (width + 1);
-    return turn == width ? -1 : (int)turn;
+    if (turn == width) {
+        return -1;
+    }
+    return (int)(turn < right_max ? turn : right_max);
 }
 
 static void

@@ -36,6 +36,21 @@ publish_step(backend_t *self, const int32_t *cache_start, uint32_t n, uint32_t b
     }
 }
 
+static void
+limit_step(backend_t *self, const int32_t *counts, uint32_t n, uint32_t bs)
+{
+    router_draft_view_t view = router_draft_view(self);
+    for (uint32_t i = 0; i < view.leaf_count; i++) {
+        kern_draft_limit_args_t args = {
+            .counts = counts,
+            .n = n,
+            .bs = bs,
+            .locations = router_stacks_decode_locations(view.stacks, i),
+        };
+        device_ops(self->options.device)->draft_limit(self->options.stream, &args);
+    }
+}
+
 /* The group that keeps every token; a draft's layers and what reads across trees are in it. */
 static uint32_t
 full_history(const backend_t *self, const router_draft_view_t *view)
@@ -75,6 +90,7 @@ const backend_draft_vtable_t router_draft_vtable = {
     .update_forward_metadata = advance,
     .fill_block_seq_lens = fill_block,
     .publish_step_locations = publish_step,
+    .limit_step_locations = limit_step,
     .write_locations_uniform = uniform,
     .decode_window_locations = decode_window,
     .extend_span_locations = extend_span,
