@@ -468,8 +468,8 @@ make_identity(run_executor_t *self)
                    self->cache_dtype == CACHE_DTYPE_F32 ? "f32" : "f16", config->kv_head_count,
                    is_latent ? config->latent_dim + config->rope_dim : config->head_dim,
                    self->options.block_granularity, self->options.width,
-                   self->options.verify_by_rejection ? "rejection" : "chain",
-                   draft_name(self), self->options.int8_activations ? "int8" : "float", ranks);
+                   self->options.verify_by_rejection ? "rejection" : "chain", draft_name(self),
+                   self->options.int8_activations ? "int8" : "float", ranks);
     for (uint32_t g = 0; g < cache_plan_group_count(self->plan); g++) {
         const cache_group_t *group = cache_plan_group(self->plan, g);
         self->group_kinds[g] = (uint32_t)group->kind;

@@ -45,7 +45,8 @@ configure_target(run_executor_t *self)
     }
     self->drafter.capture.stride = (size_t)info->tap_count * info->hidden_size;
     return device_alloc(self->device, DEVICE_MEMORY_DEVICE,
-                        self->options.step_tokens_max * self->drafter.capture.stride * sizeof(float),
+                        self->options.step_tokens_max * self->drafter.capture.stride *
+                            sizeof(float),
                         (void **)&self->drafter.capture.taps);
 }
 
@@ -124,14 +125,14 @@ run_drafter_capture(const run_drafter_t *self)
 
 void
 run_drafter_fill_round(const run_executor_t *self, const run_batch_t *batch,
-                     const run_launched_t *launched, uint32_t *slots_host, draft_round_t *out)
+                       const run_launched_t *launched, uint32_t *slots_host, draft_round_t *out)
 {
     const proto_step_launch_t *launch = batch->launch;
     const run_buffers_t *buffers = &self->buffers;
     const sample_outputs_t *outputs = sample_pool_outputs(self->sample);
     uint32_t extends = launch->extend_slots.count;
     uint32_t decodes = launch->decode_slots.count;
-    uint32_t width = self->options.width;
+    uint32_t width = launch->width;
     for (uint32_t i = 0; i < extends + decodes; i++) {
         slots_host[i] =
             i < extends ? launch->extend_slots.data[i] : launch->decode_slots.data[i - extends];
@@ -166,6 +167,67 @@ run_drafter_fill_round(const run_executor_t *self, const run_batch_t *batch,
     };
 }
 
+static proto_status_t
+propose(run_executor_t *self, const draft_round_t *round, const int32_t *write_slots)
+{
+    run_drafter_t *own = &self->drafter;
+    draft_proposal_t proposal;
+    proto_status_t status = draft_propose(own->draft, round, &proposal);
+    if (status != STATUS_OK || !own->is_on) {
+        return status;
+    }
+    kern_draft_commit_args_t commit = {
+        .write_slots = write_slots,
+        .candidates = proposal.candidates,
+        .stride = proposal.count,
+        .count = proposal.count,
+        .bs = round->bs,
+        .width = self->options.width,
+        .vocabulary = model_config(self->model)->vocab_size,
+        .future_inputs = self->buffers.future_inputs,
+        .dropped = own->dropped,
+    };
+    device_ops(self->device)->draft_commit(self->stream, &commit);
+    return STATUS_OK;
+}
+
+/* A mixed round whose decode requests computed one token each: a draft tree's prefill slot has
+ * windows of its own width, so that its extends and its decodes are two rounds. */
+static proto_status_t
+propose_apart(run_executor_t *self, const draft_round_t *whole, const int32_t *write_slots,
+              uint32_t sampled)
+{
+    uint32_t extends = whole->num_extends;
+    uint32_t decodes = whole->bs - extends;
+    uint32_t first_row = whole->rows - decodes * whole->width;
+    draft_round_t prompts = *whole;
+    prompts.mode = BACKEND_MODE_EXTEND;
+    prompts.bs = extends;
+    prompts.rows = first_row;
+    proto_status_t status = propose(self, &prompts, write_slots);
+    if (status != STATUS_OK) {
+        return status;
+    }
+    backend_tables_t tables = *whole->tables;
+    for (uint32_t g = 0; g < tables.group_count; g++) {
+        tables.groups[g].blocks += (size_t)extends * tables.groups[g].stride;
+    }
+    draft_round_t rest = *whole;
+    rest.mode = BACKEND_MODE_DECODE;
+    rest.bs = decodes;
+    rest.num_extends = 0;
+    rest.rows = decodes * whole->width;
+    rest.slots_host += extends;
+    rest.slots += extends;
+    rest.input_ids += first_row;
+    rest.positions += first_row;
+    rest.seq_lens += extends;
+    rest.tokens += sampled;
+    rest.hidden += whole->hidden == NULL ? 0 : first_row * whole->hidden_stride;
+    rest.tables = &tables;
+    return propose(self, &rest, write_slots + extends);
+}
+
 proto_status_t
 run_drafter_step(run_executor_t *self, const run_batch_t *batch, const run_launched_t *launched)
 {
@@ -174,22 +236,9 @@ run_drafter_step(run_executor_t *self, const run_batch_t *batch, const run_launc
         return STATUS_OK;
     }
     run_drafter_fill_round(self, batch, launched, own->slots_host, &own->round);
-    draft_proposal_t proposal;
-    proto_status_t status = draft_propose(own->draft, &own->round, &proposal);
-    if (status != STATUS_OK || !own->is_on) {
-        return status;
+    if (own->round.mode == BACKEND_MODE_MIXED && own->round.width != self->options.width) {
+        return propose_apart(self, &own->round, self->buffers.write_slots,
+                             launched->sampled_extends);
     }
-    kern_draft_commit_args_t commit = {
-        .write_slots = self->buffers.write_slots,
-        .candidates = proposal.candidates,
-        .stride = proposal.count,
-        .count = proposal.count,
-        .bs = own->round.bs,
-        .width = self->options.width,
-        .vocabulary = model_config(self->model)->vocab_size,
-        .future_inputs = self->buffers.future_inputs,
-        .dropped = own->dropped,
-    };
-    device_ops(self->device)->draft_commit(self->stream, &commit);
-    return STATUS_OK;
+    return propose(self, &own->round, self->buffers.write_slots);
 }

@@ -1,5 +1,6 @@
-/* run_drafter.h - the executor's half of a drafter: the target's configuration, the buffer that taps
- * go to, the round that a drafter is given, and its candidates on their way to the next window.
+/* run_drafter.h - the executor's half of a drafter: the target's configuration, the buffer that
+ * taps go to, the round that a drafter is given, and its candidates on their way to the next
+ * window.
  *
  * Here the drafter itself lives in the same process and on the executor's stream too, so that a
  * round's proposal is there before the next step is launched.  The device thread. */
@@ -34,11 +35,12 @@ const model_capture_t *run_drafter_capture(const run_drafter_t *self);
 
 /* The round of a step that was launched just now; its views live until the next launch. */
 void run_drafter_fill_round(const struct run_executor *self, const run_batch_t *batch,
-                          const run_launched_t *launched, uint32_t *slots_host, draft_round_t *out);
+                            const run_launched_t *launched, uint32_t *slots_host,
+                            draft_round_t *out);
 
 /* Launches the proposal of the step that was launched just now, and its way into the future inputs.
  * Nothing without a drafter. */
 MUST_CHECK proto_status_t run_drafter_step(struct run_executor *self, const run_batch_t *batch,
-                                         const run_launched_t *launched);
+                                           const run_launched_t *launched);
 
 #endif

@@ -49,9 +49,9 @@ typedef struct {
     uint32_t prefill_tokens_max;   /* top bucket of the prefill graph; 0 = none */
     bool no_padding;               /* a decode replays only at exactly a captured size */
     _Atomic uint32_t *progress;
-    run_workspace_t *workspace;   /* lent: of eager forwards */
-    uint32_t width;               /* tokens that a decode request computes here: the tree's own */
-    run_prefill_graph_t *prefill; /* lent: another runner's; NULL = one of its own, if any */
+    run_workspace_t *workspace;     /* lent: of eager forwards */
+    uint32_t width;                 /* tokens that a decode request computes here: the tree's own */
+    run_prefill_graph_t *prefill;   /* lent: another runner's; NULL = one of its own, if any */
     const model_capture_t *capture; /* lent: where taps go; NULL = nobody drafts */
 } run_forward_step_options_t;
 
