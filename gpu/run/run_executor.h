@@ -68,8 +68,8 @@ typedef struct {
     struct device_group *group; /* lent (device_group.h): of the ranks that share the model, of
                                  * which this is one; NULL = it has all of it.  cache_size_bytes is
                                  * for all of them together */
-    const char *draft_path; /* a drafter in this process, on this device: a draft folder or a
-                             * smaller model (draft_open.h); NULL = none.  `width` 0 is 4 then */
+    const char *draft_path;     /* a drafter in this process, on this device: a draft folder or a
+                                 * smaller model (draft_open.h); NULL = none.  `width` 0 is 4 then */
 } run_executor_options_t;
 
 /* Loads the model, sizes and allocates everything, captures the graphs.  Takes seconds.
