@@ -11,9 +11,11 @@
 #include "actor_executor_group.h"
 #include "actor_fault.h"
 #include "actor_gateway.h"
+#include "actor_keys.h"
 #include "actor_log.h"
 #include "actor_recorder.h"
 #include "actor_recorder_tap.h"
+#include "actor_sandbox.h"
 #include "actor_scheduler.h"
 #include "cli_node.h"
 #include "proto_clock.h"
@@ -139,6 +141,8 @@ run_gateway(const session_t *session)
         .strict_params = node->strict_params,
         .bind_address = node->host,
         .port = (uint16_t)node->port,
+        .api_key_file = node->api_key_file,
+        .insecure_bind = node->insecure_bind,
         .choice_count_max = node->slot_count + node->queue_len_max,
         .drain_timeout_ms = node->drain_timeout_s * 1000,
         .resume_timeout_ms = node->resume_timeout_s * UINT64_C(1000),
@@ -413,6 +417,24 @@ prepare(session_t *session)
     return arm_faults(session);
 }
 
+/* Who this process is to others, and what it may ask of the kernel: before anything of it listens.
+ * GPU drivers want more than a list can say, and the recorder writes where it is told. */
+static proto_status_t
+secure(const session_t *session, proto_role_t role)
+{
+    const cli_node_t *node = &session->node;
+    static actor_keys_t keys;
+    if (node->curve_keys != NULL) {
+        proto_status_t status = actor_keys_load(node->curve_keys, role, node->name, &keys);
+        if (status != STATUS_OK) {
+            return status;
+        }
+    }
+    actor_keys_set_process(node->curve_keys != NULL ? &keys : NULL, node->insecure_bind);
+    bool is_confined = role == PROTO_ROLE_GATEWAY || role == PROTO_ROLE_SCHEDULER;
+    return is_confined ? actor_sandbox_enter(actor_sandbox_mode(node->sandbox)) : STATUS_OK;
+}
+
 int
 cli_actor(int argc, char **argv)
 {
@@ -434,6 +456,9 @@ cli_actor(int argc, char **argv)
         cli_signals_install(session.node.supervisor != NULL);
         if (cli_node_check(&session.node) != STATUS_OK || prepare(&session) != STATUS_OK ||
             cli_node_configure_log(&session.node, session.node.name, session.epoch) != STATUS_OK) {
+            return CLI_EXIT_CONFIG;
+        }
+        if (secure(&session, kinds[i].role) != STATUS_OK) {
             return CLI_EXIT_CONFIG;
         }
         return run_recorded(&session, i);

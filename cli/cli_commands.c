@@ -21,6 +21,7 @@ const cli_entry_t cli_commands[] = {
     {"log", cli_log, "show, measure, compare, cut, repair and replay recorded messages"},
     {"scheduler", cli_scheduler, "attach another scheduler to a running node, and go back"},
     {"executor", cli_executor, "check a running executor's graphs, switch them off and on"},
+    {"keygen", cli_keygen, "make the keys of links between machines"},
     {"sim", cli_sim, "run a whole node in one thread, with faults, from one seed"},
     {"conform", cli_conform, "check a scheduler against every rule of the protocol"},
     {"actor", cli_actor, "run one actor (what `serve` starts)"},

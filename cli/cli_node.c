@@ -38,6 +38,13 @@ const cli_option_t cli_node_options[] = {
          "name in answers (the file's or folder's)"),
     TEXT("chat-template", chat_template, "NAME|FILE", "instead of the checkpoint's own"),
     FLAG("strict-params", strict_params, "an unknown field of a request is an error"),
+    TEXT("api-key-file", api_key_file, "FILE",
+         "ask clients for one of these keys, one a line (nobody is asked)"),
+    TEXT("curve-keys", curve_keys, "DIR",
+         "encrypt links over tcp:// with the keys of onepath keygen (none)"),
+    FLAG("insecure-bind", insecure_bind, "allow addresses that other machines reach without keys"),
+    TEXT("sandbox", sandbox, "MODE",
+         "what gateway and scheduler may not ask of the kernel: kill, deny or off (deny)"),
     NUMBER("max-model-len", model_len_max, 2, PROTO_TOKENS_MAX, "TOKENS",
            "prompt and answer of one request (the model's)"),
     NUMBER("max-num-seqs", slot_count, 1, PROTO_ROWS_MAX, "COUNT", "requests at once (32)"),
@@ -134,6 +141,7 @@ cli_node_init(cli_node_t *node)
     node->cache_dtype = "auto";
     node->record = "ring";
     node->log_level = "info";
+    node->sandbox = "deny";
     node->restart_intensity = 3;
     node->drain_timeout_s = 60;
     node->bad_plans_max = 8;
@@ -241,11 +249,17 @@ cli_node_check(const cli_node_t *node)
                 node->drafter);
         return STATUS_ERR_CONFIG;
     }
-    if (node->scheduler != NULL && !actor_endpoint_is_local(node->scheduler)) {
+    if (node->scheduler != NULL && !actor_endpoint_is_local(node->scheduler) &&
+        node->curve_keys == NULL && !node->insecure_bind) {
         fprintf(stderr,
-                "onepath: --scheduler is '%s'; it takes ipc:///PATH or tcp://127.0.0.1:PORT (links "
-                "are not encrypted yet)\n",
+                "onepath: --scheduler is '%s'; it takes ipc:///PATH or tcp://127.0.0.1:PORT, and "
+                "others only with --curve-keys (see onepath keygen) or --insecure-bind\n",
                 node->scheduler);
+        return STATUS_ERR_CONFIG;
+    }
+    if (strcmp(node->sandbox, "kill") != 0 && strcmp(node->sandbox, "deny") != 0 &&
+        strcmp(node->sandbox, "off") != 0) {
+        fprintf(stderr, "onepath: --sandbox is '%s'; it takes kill, deny or off\n", node->sandbox);
         return STATUS_ERR_CONFIG;
     }
     if (node->faults.count > 0 && !node->enable_fault_injection) {
@@ -324,17 +338,6 @@ cli_node_log_dir(const cli_node_t *node)
 {
     bool to_folder = strcmp(node->record, "ring") != 0 && strcmp(node->record, "off") != 0;
     return to_folder ? node->record : NULL;
-}
-
-void
-cli_node_warn(const cli_node_t *node)
-{
-    if (strcmp(node->host, "127.0.0.1") != 0 && strcmp(node->host, "localhost") != 0) {
-        fprintf(stderr,
-                "onepath: listening on %s: there is no authentication yet; put a proxy in "
-                "front of it\n",
-                node->host);
-    }
 }
 
 proto_status_t

@@ -18,6 +18,11 @@ typedef struct {
     const char *served_model_name;
     const char *chat_template;
     bool strict_params;
+    const char *api_key_file;
+    /* security */
+    const char *curve_keys; /* folder of keys; NULL = none */
+    bool insecure_bind;
+    const char *sandbox;
     /* limits */
     uint32_t model_len_max;
     uint32_t slot_count;
@@ -92,9 +97,6 @@ MUST_CHECK proto_status_t cli_capture_sizes_parse(const cli_node_t *node,
                                                   uint32_t out[CLI_CAPTURE_SIZES_MAX],
                                                   uint32_t *count);
 
-/* Says what an operator should know of these options; once for a node, by who starts it. */
-void cli_node_warn(const cli_node_t *node);
-
 /* The command line of one actor of this node: program, "actor", kind, model, then each visible
  * option that is not at its default.  Strings live in a static store: called at start only. */
 const char *const *cli_node_argv(const cli_node_t *node, const char *kind, const char *model);
@@ -146,6 +148,7 @@ int cli_probe(int argc, char **argv);
 int cli_drain(int argc, char **argv);
 int cli_undrain(int argc, char **argv);
 int cli_level(int argc, char **argv);
+int cli_keygen(int argc, char **argv);
 int cli_protocol(int argc, char **argv);
 int cli_conform(int argc, char **argv);
 

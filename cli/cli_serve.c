@@ -282,7 +282,6 @@ start(session_t *session, cli_command_t command, int argc, char **argv, cli_word
         !check_faults(&session->node.faults)) {
         return CLI_EXIT_CONFIG;
     }
-    cli_node_warn(&session->node);
     session->model = words->count > 0 && !is_up ? words->words[0] : model;
     if (is_up && file == NULL) {
         fprintf(stderr, "onepath up: the file goes first: onepath %s\n", up_command.usage);

@@ -174,11 +174,13 @@ const config_key_t config_keys[] = {
     NUMBER("supervisor.drain_timeout", SHARED, 1, 86400, "60", NULL, "drain-timeout", "supervisor",
            "seconds that running requests may take after SIGTERM"),
 
-    TEXT("security.curve_keys", SHARED, NULL, "links between hosts are refused", NULL, "all",
-         "folder with the keys of this node and those it trusts (onepath keygen)"),
-    FLAG("security.insecure_bind", SHARED, "false", NULL, "all",
-         "allow links between hosts without encryption"),
-    TEXT("security.api_key_file", TOP, NULL, "no key is asked for", NULL, "gateway",
+    TEXT("security.curve_keys", SHARED, NULL, "links between hosts are refused", "curve-keys",
+         "all", "folder with the keys of this node and those it trusts (onepath keygen)"),
+    FLAG("security.insecure_bind", SHARED, "false", "insecure-bind", "all",
+         "allow addresses that other machines reach without keys"),
+    CHOICE("security.sandbox", SHARED, "kill deny off", "deny", NULL, "sandbox",
+           "gateway scheduler", "what happens at a system call that is not on the list"),
+    TEXT("security.api_key_file", TOP, NULL, "no key is asked for", "api-key-file", "gateway",
          "file with the API keys of clients, one a line"),
 };
 const uint32_t config_key_count = sizeof config_keys / sizeof config_keys[0];

@@ -15,12 +15,14 @@
 #include "actor_gateway_table.h"
 #include "actor_http_server.h"
 #include "actor_log.h"
+#include "actor_socket.h"
 #include "proto_clock.h"
 #include "proto_require.h"
 
 enum {
     FD_COUNT_MAX = 64,
     WORKER_JOB_COUNT_MAX = 64,
+    INSECURE_S = 60,   /* between two warnings of an address that is open to all */
     TICK_MS_MAX = 250, /* a signal that came just before the poll is seen after this */
 };
 #define NS_PER_MS UINT64_C(1000000)
@@ -42,6 +44,8 @@ typedef struct {
     bool ending;           /* the shell is done: only last words are left */
     uint64_t ending_until_ns;
     int stop_seen;
+    bool is_open;               /* other machines reach it, and nobody is asked for a key */
+    uint64_t open_warn_next_ns; /* when to say so again */
 } gateway_t;
 
 static void
@@ -189,12 +193,28 @@ on_worker(evutil_socket_t descriptor, short what, void *context)
 }
 
 static void
+warn_open(gateway_t *self, uint64_t now_ns)
+{
+    if (!self->is_open || now_ns < self->open_warn_next_ns) {
+        return;
+    }
+    self->open_warn_next_ns = now_ns + INSECURE_S * 1000 * NS_PER_MS;
+    actor_log_each(
+        ACTOR_LOG_WARN, "http.insecure", 0,
+        ACTOR_LOG_FIELDS(actor_log_str("address", self->options.bind_address)),
+        "other machines reach %s and nobody is asked for a key (--insecure-bind): name a "
+        "file of keys with --api-key-file",
+        self->options.bind_address);
+}
+
+static void
 on_tick(evutil_socket_t descriptor, short what, void *context)
 {
     (void)descriptor;
     (void)what;
     gateway_t *self = context;
     actor_http_exchange_tick(&self->server, actor_http_now_ns());
+    warn_open(self, actor_http_now_ns());
     if (self->ending) {
         event_active(self->server.service, EV_TIMEOUT, 0);
         return;
@@ -392,6 +412,32 @@ check_options(const actor_gateway_options_t *options)
     return STATUS_OK;
 }
 
+/* Beyond this machine only for those who have a key, or where somebody said that all may. */
+static proto_status_t
+open_keys(gateway_t *self)
+{
+    const actor_gateway_options_t *options = &self->options;
+    char endpoint[ACTOR_ENDPOINT_SIZE_MAX];
+    bool is_v6 = strchr(options->bind_address, ':') != NULL;
+    (void)snprintf(endpoint, sizeof endpoint, is_v6 ? "tcp://[%s]:1" : "tcp://%s:1",
+                   options->bind_address);
+    bool is_remote = !actor_endpoint_is_local(endpoint);
+    if (options->api_key_file != NULL) {
+        return actor_http_keys_new(options->api_key_file, &self->server.keys);
+    }
+    if (is_remote && !options->insecure_bind) {
+        actor_log(
+            ACTOR_LOG_ERROR, "gateway.config", 0,
+            ACTOR_LOG_FIELDS(actor_log_str("address", options->bind_address)),
+            "other machines reach '%s' and no client would be asked for a key: name a file of "
+            "keys (--api-key-file), listen on 127.0.0.1, or allow it with --insecure-bind",
+            options->bind_address);
+        return STATUS_ERR_CONFIG;
+    }
+    self->is_open = is_remote;
+    return STATUS_OK;
+}
+
 static proto_status_t
 open_all(gateway_t *self)
 {
@@ -401,6 +447,9 @@ open_all(gateway_t *self)
     server->started_s = proto_clock_realtime_ns(proto_clock_system()) / UINT64_C(1000000000);
     (void)snprintf(server->fingerprint, sizeof server->fingerprint, "fp_0000000000");
     proto_status_t status = check_options(&self->options);
+    if (status == STATUS_OK) {
+        status = open_keys(self);
+    }
     if (status == STATUS_OK) {
         status = open_text(self);
     }
@@ -452,6 +501,7 @@ close_all(gateway_t *self)
     }
     actor_gateway_checkpoint_close(&self->checkpoint);
     actor_http_text_fini(&self->model_name);
+    actor_http_keys_destroy(&server->keys);
 }
 
 int

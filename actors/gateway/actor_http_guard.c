@@ -113,6 +113,7 @@ typedef struct {
     uint32_t length_count;
     uint32_t encoding_count;
     uint32_t type_count;
+    uint32_t authorization_count;
 } fields_t;
 
 static int
@@ -215,6 +216,17 @@ take_field(fields_t *fields, slice_t name, slice_t value)
         bool ok = actor_http_guard_id_ok(value.data, value.size_bytes);
         out->request_id = ok ? value.data : NULL;
         out->request_id_size_bytes = ok ? value.size_bytes : 0;
+    } else if (slice_is(name, "authorization")) {
+        *fields->reason = "Authorization is given twice";
+        if (fields->authorization_count++ > 0) {
+            return 400;
+        }
+        static const char scheme[] = "bearer ";
+        size_t size = sizeof scheme - 1;
+        if (value.size_bytes > size && slice_is((slice_t){value.data, size}, scheme)) {
+            out->bearer = value.data + size;
+            out->bearer_size_bytes = value.size_bytes - size;
+        }
     }
     return 0;
 }

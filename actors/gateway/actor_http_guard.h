@@ -32,6 +32,8 @@ typedef struct {
     uint64_t content_length;
     const char *request_id; /* x-request-id if valid; else NULL */
     size_t request_id_size_bytes;
+    const char *bearer; /* of "Authorization: Bearer KEY"; else NULL */
+    size_t bearer_size_bytes;
 } actor_http_head_t;
 
 /* Looks for the end of the head in bytes[0, size): its size with the empty line, or 0 if it is not

@@ -15,6 +15,7 @@ actor_http_reply_phrase(int status)
         {200, "OK"},
         {204, "No Content"},
         {400, "Bad Request"},
+        {401, "Unauthorized"},
         {404, "Not Found"},
         {405, "Method Not Allowed"},
         {408, "Request Timeout"},
@@ -59,6 +60,9 @@ actor_http_reply_head(actor_http_text_t *out, const actor_http_reply_head_t *hea
     }
     if (head->retry_after_s > 0) {
         actor_http_text_printf(out, "Retry-After: %u\r\n", head->retry_after_s);
+    }
+    if (head->wants_key) {
+        actor_http_text_printf(out, "WWW-Authenticate: Bearer\r\n");
     }
     if (head->allow != NULL) {
         actor_http_text_printf(out, "Allow: %s\r\n", head->allow);

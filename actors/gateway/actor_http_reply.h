@@ -34,6 +34,7 @@ typedef struct {
     bool close;             /* the connection ends after this reply */
     uint32_t retry_after_s; /* 0 = none */
     const char *allow;      /* NULL, or methods of a 405 or of OPTIONS */
+    bool wants_key;         /* of a 401: says what kind of key */
 } actor_http_reply_head_t;
 
 /* The status line and the headers. */

@@ -408,10 +408,26 @@ allow_text(unsigned methods)
     return (methods & METHOD_POST) != 0 ? "POST, OPTIONS" : "GET, HEAD, OPTIONS";
 }
 
+/* Whether the client may ask for this.  Probes have no keys: what begins with /health, and only
+ * that, is free, so that a new route is guarded before anybody thinks of it. */
+static bool
+may_ask(const actor_http_server_t *self, const actor_http_head_t *head, const route_t *route)
+{
+    static const char open[] = "/health";
+    return self->keys == NULL ||
+           (route != NULL && !route->is_prefix &&
+            strncmp(route->path, open, sizeof open - 1) == 0) ||
+           actor_http_keys_accept(self->keys, head->bearer, head->bearer_size_bytes);
+}
+
 /* 0 if the route serves the method; else the status that says why not. */
 static int
-refusal(const actor_http_head_t *head, const route_t *route, unsigned method)
+refusal(const actor_http_server_t *self, const actor_http_head_t *head, const route_t *route,
+        unsigned method)
 {
+    if (!may_ask(self, head, route)) {
+        return 401;
+    }
     if (is_asterisk(head)) {
         return method == METHOD_OPTIONS ? 0 : 400;
     }
@@ -424,11 +440,10 @@ refusal(const actor_http_head_t *head, const route_t *route, unsigned method)
 static int
 check(void *context, const actor_http_head_t *head, size_t *body_size_max)
 {
-    (void)context;
     const route_t *route = find_route(head);
     unsigned method = method_of(head);
     bool has_body = head->chunked || head->content_length > 0;
-    int status = refusal(head, route, method);
+    int status = refusal(context, head, route, method);
     if (status != 0) {
         return has_body ? status : 0; /* without a body the connection can go on */
     }
@@ -447,7 +462,9 @@ describe_refusal(const actor_http_head_t *head, int status, const char *reason,
                  actor_http_error_t *error)
 {
     const char *text = reason;
-    if (status == 404) {
+    if (status == 401) {
+        text = "This server asks for an API key: send Authorization: Bearer KEY.";
+    } else if (status == 404) {
         text = "There is nothing at this path; see /v1/models and docs/http-api.md.";
     } else if (status == 405) {
         text = "This path does not take this method.";
@@ -459,7 +476,7 @@ describe_refusal(const actor_http_head_t *head, int status, const char *reason,
         text = "The request was refused.";
     }
     (void)head;
-    actor_http_error_set(error, "", "", "%s", text);
+    actor_http_error_set(error, "", status == 401 ? "invalid_api_key" : "", "%s", text);
     error->status = status;
     if (status == 503) {
         error->type = "server_error";
@@ -483,6 +500,7 @@ reply_refusal(actor_http_server_t *self, actor_http_conn_t *conn, const call_t *
         .content_type = "application/json",
         .close = close,
         .retry_after_s = error.retry_after_ms / 1000,
+        .wants_key = status == 401,
         .allow = status == 405 && call->route != NULL ? allow_text(call->route->methods) : NULL,
     };
     if (call->head != NULL) {
@@ -517,7 +535,7 @@ on_request(void *context, actor_http_conn_t *conn, const actor_http_head_t *head
 {
     actor_http_server_t *self = context;
     call_t call = {.head = head, .route = find_route(head), .method = method_of(head)};
-    int status = refusal(head, call.route, call.method);
+    int status = refusal(self, head, call.route, call.method);
     if (status == 0 && call.method == METHOD_POST && call.route->serve == NULL) {
         actor_http_exchange_begin(self, conn, call.route->kind, call.route->path, head, body);
         return;

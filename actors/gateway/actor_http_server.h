@@ -10,6 +10,7 @@
 #include "actor_gateway_core.h"
 #include "actor_http_choice.h"
 #include "actor_http_conn.h"
+#include "actor_http_keys.h"
 #include "actor_http_metrics.h"
 #include "actor_http_params.h"
 #include "actor_http_reply.h"
@@ -78,6 +79,7 @@ struct actor_http_server {
     actor_gateway_core_t *core;
     actor_shell_t *shell;
     actor_http_port_t *port;
+    actor_http_keys_t *keys; /* NULL: nobody is asked for one */
     actor_http_worker_t *worker;
     struct event *service; /* made active when the shell has something to do */
     actor_http_metrics_t metrics;

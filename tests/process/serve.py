@@ -211,18 +211,8 @@ def bad_starts_are_clear():
         check(code == 78 and fault in text, f"--fault {fault}: {code} {text[-400:]}")
 
 
-def an_open_address_is_warned_of_once():
-    with System("--null-device", *SMALL, "--host", "127.0.0.2") as node:
-        wait_for("the node to be ready", 30, lambda: any("all actors are ready" in line
-                                                         for line in node.lines))
-        notices = [line for line in node.lines if "no authentication" in line]
-        check(len(notices) == 1, f"the notice came {len(notices)} times")
-        check("127.0.0.2" in notices[0], f"it does not name the address: {notices[0]}")
-
-
 if __name__ == "__main__":
     main([answers_and_ends_in_order, tokens_do_not_depend_on_neighbours, eager_and_graph_agree,
           prefix_cache_changes_nothing_but_the_work, salted_requests_share_nothing,
           a_client_that_leaves_gives_its_blocks_back,
-          limits_are_clear_errors, a_full_queue_answers_429, bad_starts_are_clear,
-          an_open_address_is_warned_of_once])
+          limits_are_clear_errors, a_full_queue_answers_429, bad_starts_are_clear])

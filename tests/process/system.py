@@ -152,7 +152,7 @@ class System:
             answer = connection.getresponse()
             text = answer.read().decode("utf-8", "replace")
             kind = answer.getheader("Content-Type", "")
-            return answer.status, json.loads(text) if "json" in kind else text, dict(answer.getheaders())
+            return answer.status, json.loads(text) if text and "json" in kind else text, dict(answer.getheaders())
         finally:
             connection.close()
 
