@@ -14,7 +14,12 @@
 #include "actor_log.h"
 
 /* A sanitizer looks at the process from a child of it, which is what the list is against. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef __has_feature /* of clang; gcc says it with macros */
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define SANITIZED 1
+#endif
+#endif
+#if defined(SANITIZED) || defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 static const bool sanitized = true;
 #else
 static const bool sanitized = false;

@@ -74,7 +74,7 @@ lookup(const char *variable)
     if (strcmp(variable, "ONEPATH_NO_PREFIX_CACHE") == 0) {
         return "1";
     }
-    if (strcmp(variable, "ONEPATH_SECURITY__INSECURE_BIND") == 0) {
+    if (strcmp(variable, "ONEPATH_INSECURE_BIND") == 0) {
         return "true";
     }
     /* Kubernetes injects this for a service that is called onepath. */
