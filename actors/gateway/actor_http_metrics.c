@@ -231,6 +231,51 @@ write_shared(const actor_http_metrics_t *self, const actor_http_metrics_view_t *
 }
 
 /* The series of our own. */
+/* The drafter's name, as the model's fingerprint has it. */
+static void
+drafter_label(const proto_model_info_t *model, char out[64])
+{
+    (void)snprintf(out, 64, ",drafter=\"none\"");
+    const char *text = model == NULL ? NULL : model->fingerprint.data;
+    const char *at =
+        text == NULL ? NULL : memmem(text, model->fingerprint.size_bytes, ";draft=", 7);
+    if (at == NULL) {
+        return;
+    }
+    at += 7;
+    size_t rest = model->fingerprint.size_bytes - (size_t)(at - text);
+    size_t length = 0;
+    while (length < rest && length < 31 &&
+           ((at[length] >= 'a' && at[length] <= 'z') || (at[length] >= '0' && at[length] <= '9'))) {
+        length++;
+    }
+    (void)snprintf(out, 64, ",drafter=\"%.*s\"", (int)length, at);
+}
+
+static void
+write_drafts(const actor_http_metrics_view_t *view, const writer_t *writer)
+{
+    const proto_load_t *load = view->load;
+    char label[64];
+    drafter_label(view->model, label);
+    describe(writer, "wide_steps_total", "counter", "Decode steps with room for proposed tokens.");
+    write_value(writer, "wide_steps_total", label, (double)load->wide_steps);
+    describe(writer, "drafts_proposed_total", "counter", "Proposed tokens that were verified.");
+    write_value(writer, "drafts_proposed_total", label, (double)load->drafts_proposed);
+    describe(writer, "drafts_accepted_total", "counter", "Of these, accepted.");
+    write_value(writer, "drafts_accepted_total", label, (double)load->drafts_accepted);
+    describe(writer, "drafts_missing_total", "counter",
+             "Rows of such steps for which nothing was proposed.");
+    write_value(writer, "drafts_missing_total", label, (double)load->drafts_missing);
+    describe(writer, "drafts_ignored_total", "counter",
+             "Proposals that were stale, miscounted or no tokens: never verified.");
+    write_value(writer, "drafts_ignored_total", label, (double)load->drafts_ignored);
+    describe(writer, "draft_acceptance", "gauge", "Accepted of verified, since the start.");
+    double proposed = (double)load->drafts_proposed;
+    write_value(writer, "draft_acceptance", label,
+                proposed > 0.0 ? (double)load->drafts_accepted / proposed : 0.0);
+}
+
 static void
 write_own(const actor_http_metrics_t *self, const actor_http_metrics_view_t *view,
           const writer_t *writer)
@@ -251,6 +296,7 @@ write_own(const actor_http_metrics_t *self, const actor_http_metrics_view_t *vie
     write_one(writer, "decode_steps_above_ladder_total", "counter",
               "Eager decode steps whose batch was above the capture ladder.",
               (double)load->above_ladder_steps);
+    write_drafts(view, writer);
     write_one(writer, "ready", "gauge", "1: a scheduler and an executor are attached.",
               view->state.ready ? 1.0 : 0.0);
     write_one(writer, "epoch", "gauge", "Incarnation of the gateway.", (double)view->epoch);
