@@ -139,6 +139,9 @@ run_gateway(const session_t *session)
             node->served_model_name != NULL ? node->served_model_name : model_name(session->model),
         .chat_template = node->chat_template,
         .strict_params = node->strict_params,
+        .no_vllm_names = node->no_vllm_metrics,
+        .connection_count_max = node->connection_count_max,
+        .otlp_endpoint = node->otlp_endpoint,
         .bind_address = node->host,
         .port = (uint16_t)node->port,
         .api_key_file = node->api_key_file,
@@ -277,7 +280,6 @@ run_executor(const session_t *session)
                 .int8_activations = node->int8_activations,
                 .cache_dtype = node->cache_dtype,
                 .width = cli_node_width(node),
-                .draft_path = node->null_device ? NULL : node->draft_model,
             },
         .rank_count = node->tensor_parallel,
         .rank_argv = node->tensor_parallel > 1 && node->tensor_rank == NULL

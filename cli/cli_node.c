@@ -45,6 +45,10 @@ const cli_option_t cli_node_options[] = {
     FLAG("insecure-bind", insecure_bind, "allow addresses that other machines reach without keys"),
     TEXT("sandbox", sandbox, "MODE",
          "what gateway and scheduler may not ask of the kernel: kill, deny or off (deny)"),
+    FLAG("no-vllm-metrics", no_vllm_metrics, "leave the vllm: names out of /metrics"),
+    NUMBER("connections", connection_count_max, 1, 32768, "COUNT", "open HTTP connections (2048)"),
+    TEXT("otlp-endpoint", otlp_endpoint, "URL",
+         "send traces there as OTLP/HTTP JSON, such as http://127.0.0.1:4318 (none)"),
     NUMBER("max-model-len", model_len_max, 2, PROTO_TOKENS_MAX, "TOKENS",
            "prompt and answer of one request (the model's)"),
     NUMBER("max-num-seqs", slot_count, 1, PROTO_ROWS_MAX, "COUNT", "requests at once (32)"),
@@ -72,10 +76,6 @@ const cli_option_t cli_node_options[] = {
            "largest step with prompts that uses a graph (2048, or the largest step)"),
     TEXT("drafter", drafter, "NAME",
          "who proposes tokens that the model then verifies: ngram (prompt lookup) or off (off)"),
-    TEXT(
-        "draft-model", draft_model, "PATH",
-        "a draft folder (EAGLE3, MTP, DFLASH, DSpark) or a smaller model with the same vocabulary: "
-        "proposes tokens in the executor's process"),
     NUMBER("decode-width", decode_width, 1, 16, "TOKENS",
            "tokens that a decode row may compute, the proposed ones included (4 with a drafter)"),
     FLAG("drafter-shared", drafter_shared,
@@ -100,7 +100,7 @@ const cli_option_t cli_node_options[] = {
     TEXT("config", config, "FILE", "cluster file; options and environment go before it"),
     TEXT("node", file_node, "NAME", "the node of the cluster file that is meant (the only one)"),
     TEXT("log-level", log_level, "LEVEL", "debug, info, warn or error (info)"),
-    TEXT("log-format", log_format, "FORM", "json or human (human on a terminal)"),
+    TEXT("log-format", log_format, "FORM", "json or text (text on a terminal)"),
     NUMBER("restart-intensity", restart_intensity, 1, ACTOR_RESTART_COUNT_MAX, "COUNT",
            "restarts within 60 s before the node gives up (3)"),
     NUMBER("drain-timeout", drain_timeout_s, 1, 86400, "SECONDS",
@@ -137,6 +137,7 @@ cli_node_init(cli_node_t *node)
     node->slot_count = 32;
     node->step_tokens_max = 512;
     node->queue_len_max = 1024;
+    node->connection_count_max = 2048;
     node->block_granularity = 64;
     node->drafter = "off";
     node->device = "auto";
@@ -248,15 +249,9 @@ cli_node_check(const cli_node_t *node)
         fprintf(stderr, "onepath: --drafter is '%s'; it takes ngram or off\n", node->drafter);
         return STATUS_ERR_CONFIG;
     }
-    bool has_kind = strcmp(node->drafter, "off") != 0;
-    if (has_kind && node->draft_model != NULL) {
-        fprintf(stderr, "onepath: --drafter %s and --draft-model are two drafters; one is enough\n",
+    if (strcmp(node->drafter, "off") != 0 && node->decode_width == 1) {
+        fprintf(stderr, "onepath: --drafter %s needs a --decode-width of 2 or more; it is 1\n",
                 node->drafter);
-        return STATUS_ERR_CONFIG;
-    }
-    if ((has_kind || node->draft_model != NULL) && node->decode_width == 1) {
-        fprintf(stderr, "onepath: %s needs a --decode-width of 2 or more; it is 1\n",
-                has_kind ? "--drafter" : "--draft-model");
         return STATUS_ERR_CONFIG;
     }
     if (node->scheduler != NULL && !actor_endpoint_is_local(node->scheduler) &&
@@ -288,8 +283,8 @@ cli_node_check(const cli_node_t *node)
         return STATUS_ERR_CONFIG;
     }
     if (node->log_format != NULL && strcmp(node->log_format, "json") != 0 &&
-        strcmp(node->log_format, "human") != 0) {
-        fprintf(stderr, "onepath: --log-format is '%s'%s; it takes json or human\n",
+        strcmp(node->log_format, "text") != 0 && strcmp(node->log_format, "human") != 0) {
+        fprintf(stderr, "onepath: --log-format is '%s'%s; it takes json or text\n",
                 node->log_format, cli_options_origin("log-format"));
         return STATUS_ERR_CONFIG;
     }
@@ -328,8 +323,7 @@ cli_node_width(const cli_node_t *node)
     if (node->decode_width != 0) {
         return node->decode_width;
     }
-    bool has_draft_model = node->draft_model != NULL && !node->null_device;
-    return cli_node_has_drafter(node) || has_draft_model ? WITH_DRAFTER : 1;
+    return cli_node_has_drafter(node) ? WITH_DRAFTER : 1;
 }
 
 void

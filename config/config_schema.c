@@ -63,6 +63,12 @@ const config_key_t config_keys[] = {
          "name or file of a chat template"),
     FLAG("gateway.strict_params", TOP, "false", "strict-params", "gateway",
          "an unknown field of a request is an error"),
+    NEGATED("gateway.vllm_metrics", TOP, "no-vllm-metrics", "gateway",
+            "the vllm: names beside our own in /metrics"),
+    NUMBER("gateway.connections", TOP, 1, 32768, "2048", NULL, "connections", "gateway",
+           "open HTTP connections"),
+    TEXT("gateway.otlp_endpoint", TOP, NULL, "no traces", "otlp-endpoint", "gateway",
+         "where traces are sent as OTLP/HTTP JSON"),
     NUMBER("gateway.resume_timeout", TOP, 1, 86400, "30", NULL, "resume-timeout", "gateway",
            "seconds that open requests wait for another scheduler when theirs is lost"),
     SIZE("gateway.resume_memory", TOP, 1 << 16, UINT64_C(4) << 30, "64M", NULL, "resume-memory",
@@ -102,8 +108,6 @@ const config_key_t config_keys[] = {
 
     CHOICE("drafter.kind", SHARED, "off ngram", "off", NULL, "drafter", "drafter executor",
            "who proposes tokens: nobody, or earlier tokens of the same request"),
-    TEXT("drafter.model", SHARED, NULL, "none", "draft-model", "executor",
-         "draft folder or smaller model that proposes tokens in the executor's process"),
     NUMBER("drafter.width", SHARED, 1, 16, NULL, "4 with a drafter, else 1", "decode-width",
            "executor scheduler", "tokens that a decode row may compute, the proposed included"),
     FLAG("drafter.shared", SHARED, "false", "drafter-shared", "drafter executor",
@@ -168,7 +172,7 @@ const config_key_t config_keys[] = {
 
     CHOICE("logging.level", SHARED, "debug info warn error", "info", NULL, "log-level", "all",
            "lines below this level are left out"),
-    CHOICE("logging.format", SHARED, "json human", NULL, "human on a terminal, else json",
+    CHOICE("logging.format", SHARED, "json text human", NULL, "text on a terminal, else json",
            "log-format", "all", "form of a log line"),
 
     NUMBER("supervisor.restart_intensity", SHARED, 1, 1000, "3", NULL, "restart-intensity",

@@ -56,9 +56,9 @@ enum {
             "leave a peer of this role and link to the endpoint instead")                          \
     MESSAGE(COMPLAINT, complaint, 15, WIRE, ARRAY, "actor -> supervisor",                          \
             "a peer is gone, or breaks the protocol")                                              \
-    MESSAGE(COMMAND, command, 16, WIRE, ARRAY, "client -> supervisor -> executor",                 \
+    MESSAGE(COMMAND, command, 16, WIRE, ARRAY, "client -> supervisor -> actor",                    \
             "a wish of the operator")                                                              \
-    MESSAGE(COMMAND_DONE, command_done, 17, WIRE, ARRAY, "executor -> supervisor -> client",       \
+    MESSAGE(COMMAND_DONE, command_done, 17, WIRE, ARRAY, "actor -> supervisor -> client",          \
             "what became of a COMMAND")                                                            \
     MESSAGE(LINKED, linked, 18, WIRE, ARRAY, "actor -> supervisor",                                \
             "a link that this actor opened is up")                                                 \
@@ -88,7 +88,8 @@ enum {
             "the one terminal answer of a request")                                                \
     MESSAGE(SAMPLING, sampling, 36, LOCAL, ARRAY, "inside SUBMIT and ADMIT",                       \
             "how to choose tokens; opaque to the scheduler")                                       \
-    MESSAGE(LOAD, load, 37, WIRE, ARRAY, "scheduler -> gateway", "queue and cache figures")        \
+    MESSAGE(LOAD, load, 37, WIRE, ARRAY, "scheduler -> gateway -> supervisor -> client",           \
+            "queue and cache figures")                                                             \
     MESSAGE(ADMIT, admit, 40, WIRE, ARRAY, "scheduler -> executor", "a request takes a slot")      \
     MESSAGE(PLAN, plan, 41, WIRE, ARRAY, "scheduler -> executor", "one step, as a patch")          \
     MESSAGE(STEP_RESULT, step_result, 42, WIRE, ARRAY, "executor -> scheduler",                    \

@@ -34,13 +34,14 @@ typedef struct {
     const actor_gateway_text_t *text; /* instead of model_path (tests); lent */
     bool strict_params;               /* an unknown field of a request is a 400 */
     bool no_vllm_names;               /* leave the vllm: names out of /metrics */
+    const char *otlp_endpoint;        /* where traces are sent; none */
 
     /* HTTP. */
     const char *bind_address;          /* "127.0.0.1" */
     uint16_t port;                     /* as given: 0 = choose one and report it */
     const char *api_key_file;          /* the keys of clients, one a line; none: nobody is asked */
     bool insecure_bind;                /* an address of other machines is allowed without keys */
-    uint32_t connection_count_max;     /* 512 */
+    uint32_t connection_count_max;     /* 2048 */
     uint32_t connection_per_ip_max;    /* connection_count_max */
     uint32_t choice_count_max;         /* choices in flight: 1024 */
     uint32_t body_size_bytes_max;      /* 8 MiB */

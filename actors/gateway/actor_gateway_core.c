@@ -71,6 +71,7 @@ actor_gateway_core_new(const actor_gateway_core_options_t *options, actor_gatewa
     self->options = *options;
     fill_defaults(&self->options);
     actor_gateway_point_model(&self->model);
+    actor_gateway_set_no_executor(self, (proto_text_t){.size_bytes = 0});
     /* 2^32 ids for each epoch, at a place that the epoch alone decides. */
     self->request_base = actor_gateway_mix(options->epoch) & ~UINT64_C(0xffffffff);
     self->scheduler.index = ACTOR_PEER_NONE;
@@ -130,7 +131,7 @@ actor_gateway_missing_text(const actor_gateway_core_t *self)
     if (!actor_gateway_has_scheduler(self)) {
         return "no scheduler is attached";
     }
-    return self->has_model ? "" : "no executor is attached";
+    return self->has_model ? "" : self->no_executor;
 }
 
 const char *

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "actor_gateway_state.h"
+#include "proto_cursor.h"
 
 /* ---- the model ------------------------------------------------------------------------------- */
 
@@ -72,6 +73,20 @@ end_for_another_model(actor_gateway_core_t *self, const proto_model_info_t *info
     actor_gateway_end_waiting(self, outbox, STATUS_ERR_FINGERPRINT, "model_changed", detail);
 }
 
+enum { REFUSAL_SIZE_MAX = 200 }; /* bytes of it that fit, with the words around it */
+
+void
+actor_gateway_set_no_executor(actor_gateway_core_t *self, proto_text_t refusal)
+{
+    bool has_reason = refusal.size_bytes > 0;
+    size_t size = refusal.size_bytes < REFUSAL_SIZE_MAX ? refusal.size_bytes : REFUSAL_SIZE_MAX;
+    size = has_reason ? proto_utf8_prefix((const uint8_t *)refusal.data, size) : 0;
+    memset(self->no_executor, 0, sizeof self->no_executor);
+    (void)snprintf(self->no_executor, sizeof self->no_executor, "no executor is attached%s%.*s",
+                   has_reason ? ": the scheduler refused it: " : "", (int)size,
+                   has_reason ? refusal.data : "");
+}
+
 void
 actor_gateway_on_model_info(actor_gateway_core_t *self, const actor_input_t *input,
                             actor_outbox_t *outbox)
@@ -86,6 +101,7 @@ actor_gateway_on_model_info(actor_gateway_core_t *self, const actor_input_t *inp
         self->replacing_until_ns =
             actor_gateway_after(input->now_ns, self->options.resume_timeout_ns);
     }
+    actor_gateway_set_no_executor(self, info->detail);
     if (self->has_model) {
         if (self->waiting_count > 0 && !is_same_model(&self->model.info, info)) {
             end_for_another_model(self, info, outbox);
@@ -149,6 +165,7 @@ actor_gateway_on_peer_up(actor_gateway_core_t *self, const actor_input_t *input,
     }
     self->complained = false;
     self->progress_ns = input->now_ns;
+    actor_gateway_set_no_executor(self, (proto_text_t){.size_bytes = 0});
     actor_gateway_tell_state(self, outbox);
 }
 

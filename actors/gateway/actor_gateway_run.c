@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "actor_exit.h"
 #include "actor_gateway_table.h"
@@ -21,6 +22,7 @@
 
 enum {
     FD_COUNT_MAX = 64,
+    OTHER_FDS = 128, /* beside connections */
     WORKER_JOB_COUNT_MAX = 64,
     INSECURE_S = 60,   /* between two warnings of an address that is open to all */
     TICK_MS_MAX = 250, /* a signal that came just before the poll is seen after this */
@@ -54,7 +56,7 @@ fill_defaults(actor_gateway_options_t *options)
     static const actor_gateway_options_t defaults = {
         .name = "gateway",
         .bind_address = "127.0.0.1",
-        .connection_count_max = 512,
+        .connection_count_max = 2048,
         .choice_count_max = 1024,
         .body_size_bytes_max = 8 * 1024 * 1024,
         .backlog_size_bytes_max = 1024 * 1024,
@@ -303,9 +305,31 @@ open_text(gateway_t *self)
     return STATUS_OK;
 }
 
+/* A connection is a descriptor, and the usual limit is 1024 of them. */
+static void
+allow_descriptors(uint32_t connection_count_max)
+{
+    struct rlimit limit;
+    rlim_t wanted = (rlim_t)connection_count_max + OTHER_FDS;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted) {
+        return;
+    }
+    limit.rlim_cur = limit.rlim_max < wanted ? limit.rlim_max : wanted;
+    if (setrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur < wanted) {
+        actor_log(
+            ACTOR_LOG_WARN, "gateway.descriptors", 0,
+            ACTOR_LOG_FIELDS(actor_log_u64("limit", limit.rlim_cur),
+                             actor_log_u64("wanted", wanted)),
+            "the limit on open files is too low for %u connections; raise it (ulimit -Hn), or "
+            "lower --connections",
+            connection_count_max);
+    }
+}
+
 static proto_status_t
 open_port(gateway_t *self)
 {
+    allow_descriptors(self->options.connection_count_max);
     const actor_gateway_options_t *options = &self->options;
     actor_http_port_options_t port = {
         .base = self->base,
@@ -463,6 +487,12 @@ open_all(gateway_t *self)
     if (status == STATUS_OK) {
         status = actor_http_worker_new(WORKER_JOB_COUNT_MAX, run_job, NULL, &server->worker);
     }
+    if (status == STATUS_OK && self->options.otlp_endpoint != NULL) {
+        actor_http_trace_options_t trace = {.endpoint = self->options.otlp_endpoint,
+                                            .service = "onepath",
+                                            .model_name = server->model_name};
+        status = actor_http_trace_new(&trace, &server->trace);
+    }
     if (status == STATUS_OK) {
         status = open_events(self);
     }
@@ -485,6 +515,7 @@ close_all(gateway_t *self)
         server->first_dirty = server->first_dirty->next_dirty;
     }
     actor_http_server_fini(server);
+    actor_http_trace_destroy(&server->trace);
     if (server->service != NULL) {
         event_free(server->service);
     }

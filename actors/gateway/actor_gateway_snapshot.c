@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "actor_gateway_state.h"
+#include "proto_cursor.h"
 
 enum {
     SNAPSHOT_VERSION = 4,
@@ -143,6 +144,7 @@ actor_gateway_save(const void *core, proto_pack_t *state, proto_pack_t *secret)
     proto_pack_u32(state, self->scheduler.index);
     proto_pack_bytes(state, self->scheduler_name, strlen(self->scheduler_name));
     proto_pack_u64(state, self->scheduler_epoch);
+    proto_pack_bytes(state, self->no_executor, strlen(self->no_executor));
     proto_pack_bool(state, self->has_model);
     proto_pack_bool(state, self->knows_model);
     proto_pack_bool(state, self->is_replacing);
@@ -272,6 +274,8 @@ load_head(proto_unpack_t *in, proto_unpack_t *secret, actor_gateway_core_t *self
     self->scheduler.index = proto_unpack_u32_max(in, ACTOR_PEER_NONE);
     (void)load_bytes(in, self->scheduler_name, sizeof self->scheduler_name - 1);
     self->scheduler_epoch = proto_unpack_u64(in);
+    memset(self->no_executor, 0, sizeof self->no_executor);
+    uint32_t reason_size = load_bytes(in, self->no_executor, sizeof self->no_executor - 1);
     load_flags(in, self);
     load_model(in, secret, &self->model);
     load_load(in, &self->load);
@@ -291,7 +295,10 @@ load_head(proto_unpack_t *in, proto_unpack_t *secret, actor_gateway_core_t *self
         self->scheduler.index == ACTOR_PEER_NONE ||
         (self->scheduler.index != ACTOR_PEER_LOCAL && self->scheduler.index < ACTOR_PEER_COUNT_MAX);
     bool model_ok = !self->has_model || (actor_gateway_has_scheduler(self) && self->knows_model);
-    if (!name_ok || !peer_ok || !model_ok || (self->is_replacing && !self->knows_model)) {
+    bool reason_ok =
+        proto_utf8_prefix((const uint8_t *)self->no_executor, reason_size) == reason_size;
+    if (!name_ok || !peer_ok || !model_ok || !reason_ok ||
+        (self->is_replacing && !self->knows_model)) {
         proto_unpack_fail(in);
     }
 }

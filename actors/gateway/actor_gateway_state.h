@@ -60,6 +60,7 @@ struct actor_gateway_core {
     uint32_t waiting_count;      /* choices that wait for a scheduler */
     uint32_t trial_count;        /* choices on trial: 0 or 1 */
     gateway_model_t model;
+    char no_executor[256]; /* without has_model: why, in the scheduler's words */
     proto_load_t load;
 
     uint64_t submitted_count;
@@ -133,6 +134,8 @@ void actor_gateway_on_model_info(actor_gateway_core_t *self, const actor_input_t
 void actor_gateway_on_load(actor_gateway_core_t *self, const actor_input_t *input);
 void actor_gateway_on_drain(actor_gateway_core_t *self, const actor_input_t *input,
                             actor_outbox_t *outbox);
+/* Says why there is no executor; an empty refusal: nobody knows more. */
+void actor_gateway_set_no_executor(actor_gateway_core_t *self, proto_text_t refusal);
 /* Points the texts of a model at its own room. */
 void actor_gateway_point_model(gateway_model_t *model);
 /* Until when the scheduler may be silent; UINT64_MAX while nothing is expected of it. */

@@ -150,6 +150,11 @@ actor_http_exchange_begin(actor_http_server_t *self, actor_http_conn_t *conn,
     exchange->last_write_ns = exchange->arrived_ns;
     exchange->created_s = proto_clock_realtime_ns(proto_clock_system()) / UINT64_C(1000000000);
     actor_http_routes_request_id(self, head, exchange->request_id);
+    if (head->traceparent == NULL ||
+        !actor_http_trace_parse(head->traceparent, head->traceparent_size_bytes,
+                                &exchange->trace)) {
+        actor_http_trace_begin(self->trace, &exchange->trace);
+    }
     self->exchange_count++;
     (void)snprintf(exchange->public_id, sizeof exchange->public_id, "%s-%016llx",
                    kind == ACTOR_HTTP_CHAT ? "chatcmpl" : "cmpl",

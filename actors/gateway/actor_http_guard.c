@@ -212,6 +212,10 @@ take_field(fields_t *fields, slice_t name, slice_t value)
         out->expect_continue = !out->http10;
     } else if (slice_is(name, "connection")) {
         return take_connection(fields, value);
+    } else if (slice_is(name, "traceparent")) {
+        out->traceparent = out->has_traceparent ? NULL : value.data; /* two are none */
+        out->traceparent_size_bytes = value.size_bytes;
+        out->has_traceparent = true;
     } else if (slice_is(name, "x-request-id")) {
         bool ok = actor_http_guard_id_ok(value.data, value.size_bytes);
         out->request_id = ok ? value.data : NULL;

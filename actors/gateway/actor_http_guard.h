@@ -34,6 +34,9 @@ typedef struct {
     size_t request_id_size_bytes;
     const char *bearer; /* of "Authorization: Bearer KEY"; else NULL */
     size_t bearer_size_bytes;
+    const char *traceparent; /* as it came, not checked; NULL: none, or more than one */
+    size_t traceparent_size_bytes;
+    bool has_traceparent;
 } actor_http_head_t;
 
 /* Looks for the end of the head in bytes[0, size): its size with the empty line, or 0 if it is not

@@ -11,6 +11,8 @@
 
 #include "actor_gateway_core.h"
 #include "actor_http_text.h"
+#include "actor_http_told.h"
+#include "actor_http_trace.h"
 
 enum {
     ACTOR_METRICS_BUCKET_COUNT_MAX = 24,
@@ -84,6 +86,9 @@ typedef struct {
     uint32_t connection_count;
     uint64_t epoch;
     const proto_stats_t *stats; /* of the shell */
+    const actor_http_actors_t *actors;
+    bool is_held; /* drained */
+    actor_http_trace_counts_t traces;
     bool vllm_names;
 } actor_http_metrics_view_t;
 

@@ -4,7 +4,6 @@
 
 #include "actor_gateway_table.h"
 #include "actor_http_server.h"
-#include "actor_log.h"
 #include "proto_require.h"
 
 enum {
@@ -96,53 +95,12 @@ actor_http_routes_reply(actor_http_server_t *self, actor_http_conn_t *conn,
 }
 
 void
-actor_http_routes_log(actor_http_server_t *self, const char *route, int status,
-                      const char *request_id, const actor_http_exchange_t *exchange)
-{
-    actor_http_metrics_reply(&self->metrics, route == NULL ? "other" : route, status);
-    if (!actor_log_enabled(ACTOR_LOG_INFO)) {
-        return;
-    }
-    if (exchange == NULL) {
-        actor_log_each(ACTOR_LOG_INFO, "http.request", 0,
-                       ACTOR_LOG_FIELDS(actor_log_str("request_id", request_id),
-                                        actor_log_str("route", route == NULL ? "other" : route),
-                                        actor_log_i64("status", status)),
-                       "%s %d", route == NULL ? "other" : route, status);
-        return;
-    }
-    uint64_t now = actor_http_now_ns();
-    uint32_t prompt = 0;
-    uint32_t generated = 0;
-    for (uint32_t at = 0; at < exchange->choice_count; at++) {
-        const actor_http_open_choice_t *choice = &exchange->choices[at];
-        prompt += exchange->params.prompts[choice->prompt_at].id_count;
-        generated += choice->ended ? choice->generated_tokens : choice->text.token_count;
-    }
-    uint64_t first =
-        exchange->first_token_ns == 0 ? 0 : exchange->first_token_ns - exchange->arrived_ns;
-    actor_log_each(ACTOR_LOG_INFO, "http.request", 0,
-                   ACTOR_LOG_FIELDS(actor_log_str("request_id", request_id),
-                                    actor_log_str("route", route), actor_log_i64("status", status),
-                                    actor_log_u64("choices", exchange->choice_count),
-                                    actor_log_u64("stream", exchange->params.stream ? 1 : 0),
-                                    actor_log_u64("prompt_tokens", prompt),
-                                    actor_log_u64("generated_tokens", generated),
-                                    actor_log_f64("queue_ms", (double)exchange->queue_ns / 1e6),
-                                    actor_log_f64("first_token_ms", (double)first / 1e6),
-                                    actor_log_f64("duration_ms",
-                                                  (double)(now - exchange->arrived_ns) / 1e6),
-                                    actor_log_str("code", exchange->error.code)),
-                   "%s %d", route, status);
-}
-
-void
 actor_http_routes_fail(actor_http_server_t *self, actor_http_conn_t *conn, const char *route,
                        const char *request_id, bool http10, bool keep_alive,
                        const actor_http_error_t *error)
 {
     if (route != NULL) {
-        actor_http_routes_log(self, route, error->status, request_id, NULL);
+        actor_http_access_log(self, route, error->status, request_id, NULL);
     }
     actor_http_text_t *body = &self->scratch;
     actor_http_text_clear(body);
@@ -163,7 +121,7 @@ static void
 answer(actor_http_server_t *self, actor_http_conn_t *conn, const call_t *call, int status,
        const char *content_type)
 {
-    actor_http_routes_log(self, call->route == NULL ? NULL : call->route->path, status,
+    actor_http_access_log(self, call->route == NULL ? NULL : call->route->path, status,
                           call->request_id, NULL);
     actor_http_reply_head_t head = {
         .status = self->scratch.failed ? 500 : status,
@@ -342,6 +300,9 @@ serve_metrics(actor_http_server_t *self, actor_http_conn_t *conn, const call_t *
         .connection_count = counts.open_count,
         .epoch = self->options->epoch,
         .stats = &stats,
+        .actors = &self->actors,
+        .is_held = self->hold.is_held,
+        .traces = actor_http_trace_counts(self->trace),
         .vllm_names = !self->options->no_vllm_names,
     };
     actor_http_text_clear(&self->scratch);
@@ -490,7 +451,7 @@ reply_refusal(actor_http_server_t *self, actor_http_conn_t *conn, const call_t *
 {
     actor_http_error_t error = {0};
     describe_refusal(call->head, status, reason, &error);
-    actor_http_routes_log(self, call->route == NULL ? NULL : call->route->path, status,
+    actor_http_access_log(self, call->route == NULL ? NULL : call->route->path, status,
                           call->request_id, NULL);
     actor_http_text_clear(&self->scratch);
     actor_http_reply_error(&self->scratch, &error);
@@ -547,7 +508,7 @@ on_request(void *context, actor_http_conn_t *conn, const actor_http_head_t *head
         return;
     }
     if (call.method == METHOD_OPTIONS) {
-        actor_http_routes_log(self, call.route == NULL ? NULL : call.route->path, 204,
+        actor_http_access_log(self, call.route == NULL ? NULL : call.route->path, 204,
                               call.request_id, NULL);
         actor_http_reply_head_t reply = {
             .status = 204,

@@ -15,6 +15,7 @@
 #include "actor_http_params.h"
 #include "actor_http_reply.h"
 #include "actor_http_told.h"
+#include "actor_http_trace.h"
 #include "actor_http_worker.h"
 #include "actor_shell.h"
 
@@ -57,6 +58,7 @@ struct actor_http_exchange {
     uint32_t choice_count;
     uint32_t open_count;
 
+    actor_http_trace_context_t trace;
     uint64_t arrived_ns;
     uint64_t submitted_ns;
     uint64_t first_token_ns; /* 0: none yet */
@@ -85,6 +87,7 @@ struct actor_http_server {
     actor_http_metrics_t metrics;
     actor_http_actors_t actors;
     actor_http_hold_t hold;
+    actor_http_trace_t *trace; /* NULL = no traces are sent */
 
     actor_http_exchange_t **slots; /* [slot_count] */
     uint32_t *generations;         /* [slot_count] */
@@ -141,8 +144,11 @@ void actor_http_routes_fail(actor_http_server_t *self, actor_http_conn_t *conn, 
 /* Writes the client's x-request-id if it is valid, else a fresh one. */
 void actor_http_routes_request_id(actor_http_server_t *self, const actor_http_head_t *head,
                                   char out[ACTOR_HTTP_ID_SIZE_MAX + 1]);
-/* One access line and the counters. */
-void actor_http_routes_log(actor_http_server_t *self, const char *route, int status,
+
+/* ---- actor_http_access.c --------------------------------------------------------------------- */
+
+/* One access line, the counters, the trace. */
+void actor_http_access_log(actor_http_server_t *self, const char *route, int status,
                            const char *request_id, const actor_http_exchange_t *exchange);
 
 uint64_t actor_http_now_ns(void);

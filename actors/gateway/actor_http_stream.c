@@ -151,7 +151,7 @@ leave_client(actor_http_exchange_t *self, int status, bool keep_alive)
     self->conn = NULL;
     if (!self->logged) {
         self->logged = true;
-        actor_http_routes_log(self->server, self->route, status, self->request_id, self);
+        actor_http_access_log(self->server, self->route, status, self->request_id, self);
     }
     if (conn != NULL) {
         actor_http_conn_finish(conn, keep_alive);
@@ -286,7 +286,7 @@ flush_answer(actor_http_exchange_t *self)
     actor_http_conn_t *conn = self->conn;
     self->conn = NULL;
     self->logged = true;
-    actor_http_routes_log(server, self->route, head.status, self->request_id, self);
+    actor_http_access_log(server, self->route, head.status, self->request_id, self);
     actor_http_routes_reply(server, conn, &head, &server->scratch);
 }
 
@@ -333,7 +333,7 @@ flush_tokens(actor_http_exchange_t *self)
     actor_http_conn_t *conn = self->conn;
     self->conn = NULL;
     self->logged = true;
-    actor_http_routes_log(server, self->route, 200, self->request_id, self);
+    actor_http_access_log(server, self->route, 200, self->request_id, self);
     actor_http_routes_reply(server, conn, &head, out);
 }
 
@@ -345,7 +345,7 @@ flush_error(actor_http_exchange_t *self)
         actor_http_conn_t *conn = self->conn;
         self->conn = NULL;
         self->logged = true;
-        actor_http_routes_log(self->server, self->route, self->error.status, self->request_id,
+        actor_http_access_log(self->server, self->route, self->error.status, self->request_id,
                               self);
         actor_http_routes_fail(self->server, conn, NULL, self->request_id, self->http10,
                                keeps_alive(self), &self->error);
@@ -367,7 +367,7 @@ flush_one(actor_http_exchange_t *self)
         cancel_open(self);
         if (!self->logged) {
             self->logged = true;
-            actor_http_routes_log(self->server, self->route, 499, self->request_id, self);
+            actor_http_access_log(self->server, self->route, 499, self->request_id, self);
         }
     } else if (self->error.status != 0) {
         flush_error(self);

@@ -10,25 +10,28 @@
 
 #include "proto_codec.h"
 
-/* The other actors, as the supervisor said last; zeroed = nothing said yet. */
+/* An actor of the node, as the supervisor said last. */
+typedef struct {
+    char name[PROTO_NAME_SIZE_BYTES];
+    uint32_t state; /* actor_state_t */
+    uint64_t epoch;
+    uint64_t uptime_ms;
+    uint32_t beat_age_ms;
+    uint32_t exits;
+    uint32_t signals;
+    uint32_t hangs;
+    uint32_t detection_us;
+    uint64_t cpu_ns;
+    uint64_t resident_bytes;
+    uint64_t refused_in;
+    uint64_t record_dropped;
+} actor_http_actor_t;
+
+/* All of them; zeroed = nothing said yet. */
 typedef struct {
     uint32_t count;
     uint32_t node_state; /* proto_node_health_t */
-    struct {
-        char name[PROTO_NAME_SIZE_BYTES];
-        uint32_t state;
-        uint64_t epoch;
-        uint64_t uptime_ms;
-        uint32_t beat_age_ms;
-        uint32_t exits;
-        uint32_t signals;
-        uint32_t hangs;
-        uint32_t detection_us;
-        uint64_t cpu_ns;
-        uint64_t resident_bytes;
-        uint64_t refused_in;
-        uint64_t record_dropped;
-    } actors[PROTO_LOOK_ACTORS_MAX];
+    actor_http_actor_t actors[PROTO_LOOK_ACTORS_MAX];
 } actor_http_actors_t;
 
 /* `onepath drain`: nothing that generates is admitted. */

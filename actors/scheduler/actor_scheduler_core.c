@@ -55,6 +55,9 @@ on_peer_down(actor_scheduler_core_t *self, const actor_input_t *input, actor_out
         require(status == STATUS_OK);
     } else if (actor_scheduler_is_executor(self, (actor_peer_t){down->peer})) {
         actor_scheduler_lose_executor(self, "worker_lost", outbox);
+    } else if (role == PROTO_ROLE_EXECUTOR && self->refusal[0] != '\0') {
+        self->refusal[0] = '\0'; /* it was not taken, and is gone */
+        actor_scheduler_tell_gateways(self, outbox);
     }
     self->peers[down->peer].role = PROTO_ROLE_NONE;
 }

@@ -1,4 +1,5 @@
 /* The executor in charge: it comes and goes, gets plans, refuses some. */
+#include <stdio.h>
 #include <string.h>
 
 #include "actor_scheduler_state.h"
@@ -142,8 +143,11 @@ attach(actor_scheduler_core_t *self, actor_peer_t peer, const actor_input_t *inp
                                      .detail = proto_text(error.detail)}};
         actor_outbox_push(outbox, peer, PROTO_KIND_NAK, 0, &body);
         actor_outbox_push(outbox, (actor_peer_t){ACTOR_PEER_LOCAL}, PROTO_KIND_NAK, 0, &body);
+        (void)snprintf(self->refusal, sizeof self->refusal, "%s", error.detail);
+        actor_scheduler_tell_gateways(self, outbox);
         return;
     }
+    self->refusal[0] = '\0';
     self->executor = peer;
     self->executor_epoch = self->peers[peer.index].epoch;
     /* Whatever it holds is not ours: rows of an earlier scheduler, or of a step that broke. */

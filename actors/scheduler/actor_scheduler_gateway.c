@@ -26,7 +26,8 @@ actor_scheduler_owner_is_there(const actor_scheduler_core_t *self, uint32_t owne
 void
 actor_scheduler_tell_gateway(actor_scheduler_core_t *self, uint32_t peer, actor_outbox_t *outbox)
 {
-    proto_body_t body = {.model_info = {.queue_len_max = self->options.queue_len_max}};
+    proto_body_t body = {.model_info = {.queue_len_max = self->options.queue_len_max,
+                                        .detail = proto_text(self->refusal)}};
     if (sched_core_is_attached(self->library)) {
         const proto_executor_info_t *info = &self->info;
         sched_figures_t figures;
@@ -82,11 +83,6 @@ fill_load(const actor_scheduler_core_t *self, proto_load_t *load)
         .recomputed_tokens = figures.recomputed_tokens,
         .evicted_blocks = figures.evicted_blocks,
         .stalls = figures.stalls,
-        .wide_steps = figures.wide_steps,
-        .drafts_proposed = figures.drafts_proposed,
-        .drafts_accepted = figures.drafts_accepted,
-        .drafts_missing = figures.drafts_missing,
-        .drafts_ignored = figures.drafts_ignored,
     };
 }
 

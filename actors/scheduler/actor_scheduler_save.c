@@ -9,7 +9,7 @@
 #include "actor_scheduler_state.h"
 
 enum {
-    SAVE_VERSION = 3, /* of the layout; another one is refused */
+    SAVE_VERSION = 4, /* of the layout; another one is refused */
     INCARNATION_MAX = 0xffffff,
 };
 static const uint64_t STORE_SIZE_MAX_BYTES = UINT64_C(1) << 34; /* as nobody would set it aside */
@@ -107,6 +107,7 @@ actor_scheduler_save(const void *core, proto_pack_t *state, proto_pack_t *secret
     proto_pack_u64(state, self->refused_count);
     proto_pack_u64(state, self->ignored_count);
     proto_pack_u64(state, self->stats.busy_ns);
+    proto_pack_bytes(state, self->refusal, strlen(self->refusal));
     actor_scheduler_store_save(self->store, state, secret);
     sched_core_save(self->library, state);
 }
@@ -248,6 +249,10 @@ load(actor_scheduler_core_t *self, proto_unpack_t *state, proto_unpack_t *secret
     self->refused_count = proto_unpack_u64(state);
     self->ignored_count = proto_unpack_u64(state);
     self->stats.busy_ns = proto_unpack_u64(state);
+    proto_bytes_t refusal = proto_unpack_bytes(state, sizeof self->refusal - 1);
+    if (refusal.size_bytes > 0) {
+        memcpy(self->refusal, refusal.data, refusal.size_bytes);
+    }
     if (state->failed) {
         return STATUS_ERR_MALFORMED;
     }

@@ -53,6 +53,8 @@ struct actor_scheduler_core {
     uint32_t info_columns[4][PROTO_GROUPS_MAX];
     uint8_t page_hash_key[PROTO_HASH_SIZE_BYTES];
 
+    char refusal[PROTO_TEXT_LEN_MAX]; /* why the executor that is linked was not taken; "" */
+
     /* LOAD. */
     uint64_t load_next_ns;
     uint64_t load_digest; /* the library's, when the last LOAD was sent */

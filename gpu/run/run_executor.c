@@ -261,10 +261,6 @@ launch_step(run_executor_t *self, const proto_step_launch_t *launch, run_stage_t
             return status;
         }
     }
-    status = run_drafter_note(self, stage_index(self, stage), launch);
-    if (status != STATUS_OK) {
-        return status;
-    }
     run_ranks_share_candidates(self);
     run_batch_t batch = {.stage = stage, .launch = launch};
     batch.tables =
@@ -441,7 +437,6 @@ run_executor_collect(run_executor_t *self, proto_step_done_t *out)
     out->logprob_widths = (proto_column_u8_t){results->logprob_widths, flight->row_count};
     out->logprob_ids = (proto_column_i32_t){results->logprob_ids, entries};
     out->logprob_values = (proto_column_f32_t){results->logprob_values, entries};
-    run_drafter_collect(self, index, out);
     if (self->draft != NULL) {
         run_draft_collect(self->draft, index, out);
     }
@@ -503,9 +498,13 @@ run_executor_graphs_text(const run_executor_t *self, char *out, size_t out_size_
                        count);
     } else {
         (void)snprintf(out, out_size_bytes,
-                       "graphs are on: decode steps of up to %" PRIu32
-                       " requests replay one of %" PRIu32 " graphs",
-                       top, count);
+                       self->options.no_padding
+                           ? "graphs are on: decode steps of exactly the size of one of %" PRIu32
+                             " graphs replay it, the largest is of %" PRIu32
+                             " requests; all others run eagerly"
+                           : "graphs are on: decode steps replay the next larger one of %" PRIu32
+                             " graphs, up to %" PRIu32 " requests",
+                       count, top);
     }
 }
 

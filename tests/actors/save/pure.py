@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 
-SHELLS = {"actor_scheduler.c.o", "actor_executor.c.o", "actor_executor_device.c.o",
+SHELLS = {"actor_scheduler.c.o", "actor_scheduler_look.c.o", "actor_executor.c.o", "actor_executor_device.c.o",
           "actor_executor_null.c.o", "actor_executor_queue.c.o", "actor_executor_wish.c.o"}
 OWN = re.compile(r"(sched|proto|actor_scheduler|actor_executor)_\w+$|actor_outbox_push$")
 # Memory at the start, bytes, text.  No clock, no random number, no file, socket, thread, locale.
