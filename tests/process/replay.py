@@ -269,7 +269,7 @@ def the_changed_line_is_located():
 def what_cannot_be_replayed_is_said():
     with Folder() as folder:
         record(folder, 3, "--null-device")
-        for actor in ("drafter", "kv-transfer", "role"):
+        for actor in ("kv-transfer", "role"):
             code, _, errors = tool("replay", folder, "--actor", actor)
             check(code == 78 and actor in errors, f"--actor {actor}: {code}: {errors}")
         code, report = replay(folder)
