@@ -220,8 +220,12 @@ fixture_find(fixture_t *self, proto_kind_t kind, uint32_t index)
         }
         bool is_local = kind == PROTO_KIND_STEP_LAUNCH || kind == PROTO_KIND_SLOT_SETUP ||
                         kind == PROTO_KIND_DEVICE_RESET || kind == PROTO_KIND_DEVICE_FAILED ||
-                        kind == PROTO_KIND_COMPLAINT;
-        if (is_local) {
+                        kind == PROTO_KIND_COMPLAINT || kind == PROTO_KIND_DRAFT_OPEN;
+        bool is_to_drafter = kind == PROTO_KIND_DRAFT_PROPOSE ||
+                             kind == PROTO_KIND_DRAFTER_ACCEPT || kind == PROTO_KIND_DRAFTER_REFUSE;
+        if (is_to_drafter) {
+            ck_assert_uint_eq(emission->to.index, FIXTURE_DRAFTER);
+        } else if (is_local) {
             ck_assert_uint_eq(emission->to.index, ACTOR_PEER_LOCAL);
         } else if (kind != PROTO_KIND_NAK) {
             ck_assert_uint_eq(emission->to.index, FIXTURE_PEER);

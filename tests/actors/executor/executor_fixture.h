@@ -14,7 +14,8 @@ enum {
     FIXTURE_PARENTS = 97,  /* 96 usable */
     FIXTURE_VOCAB = 1000,
     FIXTURE_ROOM = 512,
-    FIXTURE_PEER = 3, /* the scheduler's index */
+    FIXTURE_PEER = 3,    /* the scheduler's index */
+    FIXTURE_DRAFTER = 9, /* a drafter's, in tests that have one */
 };
 
 typedef struct {
