@@ -108,7 +108,7 @@ void proto_body_bound(proto_kind_t kind, const proto_body_t *body, size_t *body_
 /* Encodes `body` into caller memory of at least proto_body_bound() bytes, blob at 64-byte aligned
  * offsets with zeroed gaps; *blob_size_bytes is 0 when the message has no columns or all are
  * empty.  STATUS_ERR_TOO_LARGE if a capacity is too small; STATUS_ERR_INVALID if a value is beyond
- * its limit in the list (a bug of the sender, but never sent). */
+ * its limit in the list (a sender's bug, never sent).  NULL blob_out: columns are not copied. */
 MUST_CHECK proto_status_t proto_body_encode(proto_kind_t kind, const proto_body_t *body,
                                             uint8_t *body_out, size_t body_capacity_bytes,
                                             size_t *body_size_bytes, uint8_t *blob_out,

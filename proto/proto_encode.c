@@ -85,8 +85,10 @@ encode_column(encoder_t *encoder, const proto_field_t *field, const proto_any_co
         offset + size_bytes > PROTO_BLOB_SIZE_MAX) {
         return STATUS_ERR_TOO_LARGE;
     }
-    memset(encoder->blob + encoder->blob_size_bytes, 0, offset - encoder->blob_size_bytes);
-    memcpy(encoder->blob + offset, column->data, size_bytes);
+    if (encoder->blob != NULL) {
+        memset(encoder->blob + encoder->blob_size_bytes, 0, offset - encoder->blob_size_bytes);
+        memcpy(encoder->blob + offset, column->data, size_bytes);
+    }
     encoder->blob_size_bytes = offset + size_bytes;
     proto_write_uint(&encoder->body, offset);
     proto_write_uint(&encoder->body, column->count);

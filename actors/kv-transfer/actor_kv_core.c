@@ -12,10 +12,7 @@
 #include "proto_require.h"
 
 enum {
-    TRANSFER_COUNT = 128,
-    COLUMN_COUNT = 4096,
     PIECE_SIZE_BYTES = 8 << 20,
-    FLYING = 8,
     TRANSFER_COUNT_MAX = 1024,
     COLUMN_COUNT_MAX = 1 << 16,
 };
@@ -328,12 +325,12 @@ static void
 fill_options(actor_kv_core_options_t *options)
 {
     options->transfer_count_max =
-        options->transfer_count_max != 0 ? options->transfer_count_max : TRANSFER_COUNT;
+        options->transfer_count_max != 0 ? options->transfer_count_max : ACTOR_KV_TRANSFER_COUNT;
     options->column_count_max =
-        options->column_count_max != 0 ? options->column_count_max : COLUMN_COUNT;
+        options->column_count_max != 0 ? options->column_count_max : ACTOR_KV_COLUMN_COUNT;
     options->piece_size_bytes =
         options->piece_size_bytes != 0 ? options->piece_size_bytes : PIECE_SIZE_BYTES;
-    options->flying_max = options->flying_max != 0 ? options->flying_max : FLYING;
+    options->flying_max = options->flying_max != 0 ? options->flying_max : ACTOR_KV_FLYING;
     options->stall_ns = options->stall_ns != 0 ? options->stall_ns : 10 * SECOND_NS;
     options->park_ns = options->park_ns != 0 ? options->park_ns : 5 * SECOND_NS;
 }
@@ -347,6 +344,7 @@ alloc_stores(actor_kv_core_t *self)
                           sizeof *self->fields);
     self->layer_bytes = calloc((size_t)ACTOR_KV_GROUP_COUNT_MAX * (ACTOR_KV_LAYER_COUNT_MAX + 1),
                                sizeof *self->layer_bytes);
+    self->wire = calloc(1, sizeof *self->wire);
     self->transfers = calloc(transfers, sizeof *self->transfers);
     self->columns = calloc(transfers * columns, sizeof *self->columns);
     self->parts = calloc(transfers * KV_PARTS_MAX, sizeof *self->parts);
@@ -359,18 +357,18 @@ alloc_stores(actor_kv_core_t *self)
     self->run_generations = calloc(columns, sizeof *self->run_generations);
     self->groups = calloc(columns, sizeof *self->groups);
     self->to_blocks = calloc(columns, sizeof *self->to_blocks);
-    return self->fields != NULL && self->layer_bytes != NULL && self->transfers != NULL &&
-           self->columns != NULL && self->parts != NULL && self->parked_columns != NULL &&
-           self->scratch != NULL && self->run_groups != NULL && self->run_columns != NULL &&
-           self->run_counts != NULL && self->run_blocks != NULL && self->run_generations != NULL &&
-           self->groups != NULL && self->to_blocks != NULL;
+    return self->wire != NULL && self->fields != NULL && self->layer_bytes != NULL &&
+           self->transfers != NULL && self->columns != NULL && self->parts != NULL &&
+           self->parked_columns != NULL && self->scratch != NULL && self->run_groups != NULL &&
+           self->run_columns != NULL && self->run_counts != NULL && self->run_blocks != NULL &&
+           self->run_generations != NULL && self->groups != NULL && self->to_blocks != NULL;
 }
 
 /* One step's messages: every transfer may end (four messages each), and pieces are announced. */
 static size_t
 outbox_size_bytes(const actor_kv_core_options_t *options)
 {
-    enum { END_BYTES = 2048, PIECES = 32, COLUMN_BYTES = 40, ARENA_BYTES = 256 << 10 };
+    enum { END_BYTES = 2048, PIECES = 32, COLUMN_BYTES = 40, ARENA_BYTES = 8 << 20 };
     return (size_t)options->transfer_count_max * 4 * END_BYTES +
            (size_t)PIECES * 2 * (options->column_count_max * COLUMN_BYTES + END_BYTES) +
            (size_t)KV_PARKED_MAX * END_BYTES +
@@ -399,7 +397,8 @@ actor_kv_core_make(const actor_kv_core_options_t *options, actor_kv_core_t **out
         .name = "kv-transfer",
         .role = PROTO_ROLE_KV_TRANSFER,
         .outbox_size_bytes = outbox_size_bytes(&filled),
-        .outbox_count_max = filled.transfer_count_max * 4 + 64 + KV_PARKED_MAX * 2 + 64,
+        .outbox_count_max = filled.transfer_count_max * 4 + 64 + KV_PARKED_MAX * 2 +
+                            KV_NODE_MAX * (ACTOR_KV_RANK_COUNT_MAX + 1) + 64,
         .step = kv_step,
         .deadline_ns = kv_deadline_ns,
         .digest = kv_digest,
@@ -434,6 +433,7 @@ actor_kv_core_destroy(actor_kv_core_t **self_p)
     if (self == NULL) {
         return;
     }
+    free(self->wire);
     free(self->fields);
     free(self->layer_bytes);
     free(self->transfers);

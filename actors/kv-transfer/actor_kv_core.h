@@ -27,6 +27,12 @@
 
 typedef struct actor_kv_core actor_kv_core_t;
 
+enum {
+    ACTOR_KV_TRANSFER_COUNT = 128, /* defaults of the options below */
+    ACTOR_KV_COLUMN_COUNT = 4096,
+    ACTOR_KV_FLYING = 8,
+};
+
 /* A zero means the value in the comment. */
 typedef struct {
     uint32_t transfer_count_max; /* 128 open at once */

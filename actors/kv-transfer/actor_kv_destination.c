@@ -244,8 +244,15 @@ actor_kv_on_expect(actor_kv_core_t *self, const actor_input_t *input)
 static kv_transfer_t *
 find_or_park(actor_kv_core_t *self, const kv_parked_t *message, uint32_t count)
 {
-    if (message->key == 0 || actor_kv_find_ended(self, message->key) != NULL) {
+    const kv_ended_t *ended = actor_kv_find_ended(self, message->key);
+    if (message->key == 0 || ended != NULL) {
         self->figures.stale_count++;
+        if (ended != NULL && ended->status != STATUS_OK) {
+            proto_body_t body = {.kv_cancel = {.transfer = message->key,
+                                               .status = ended->status,
+                                               .detail = proto_text("it has ended here")}};
+            actor_outbox_push(self->outbox, kv_peer(message->from), PROTO_KIND_KV_CANCEL, 0, &body);
+        }
         return NULL;
     }
     kv_transfer_t *transfer = actor_kv_find(self, message->key);

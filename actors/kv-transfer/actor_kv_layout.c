@@ -175,3 +175,135 @@ actor_kv_layout_fingerprint(const actor_kv_layout_t *self)
     }
     return digest == 0 ? 1 : digest;
 }
+
+/* ---- registrations ---- */
+
+/* Every column of the fields has one entry for each, and the parts add up. */
+static const char *
+check_shape(const proto_kv_arena_t *arena)
+{
+    uint32_t fields = arena->field_layers.count;
+    if (arena->field_names.count != fields || arena->field_dtypes.count != fields ||
+        arena->field_groups.count != fields || arena->field_rows.count != fields ||
+        arena->field_offsets.count != fields || arena->field_strides.count != fields ||
+        arena->field_parts.count != fields || fields > ACTOR_KV_FIELD_COUNT_MAX) {
+        return "columns of the fields differ in length, or are too many";
+    }
+    uint32_t groups = arena->group_kinds.count;
+    if (arena->group_granularities.count != groups || arena->group_windows.count != groups ||
+        arena->group_pages.count != groups || groups > ACTOR_KV_GROUP_COUNT_MAX) {
+        return "columns of the groups differ in length, or are too many";
+    }
+    uint64_t parts = 0;
+    for (uint32_t f = 0; f < fields; f++) {
+        if (arena->field_parts.data[f] > ACTOR_KV_PART_COUNT_MAX) {
+            return "a row of too many parts";
+        }
+        parts += arena->field_parts.data[f];
+    }
+    if (arena->part_extents.count != parts || arena->part_begins.count != parts ||
+        arena->part_counts.count != parts || arena->part_units.count != parts) {
+        return "columns of the parts differ in length";
+    }
+    return NULL;
+}
+
+static void
+read_fields(const proto_kv_arena_t *arena, actor_kv_layout_t *layout, actor_kv_field_t *fields)
+{
+    *layout = (actor_kv_layout_t){.arena_bytes = arena->size_bytes,
+                                  .rank = arena->rank,
+                                  .rank_count = arena->rank_count,
+                                  .layer_count = arena->layer_count,
+                                  .group_count = arena->group_kinds.count,
+                                  .field_count = arena->field_layers.count,
+                                  .fields = fields};
+    for (uint32_t g = 0; g < layout->group_count; g++) {
+        layout->groups[g] = (actor_kv_group_t){.kind = arena->group_kinds.data[g],
+                                               .granularity = arena->group_granularities.data[g],
+                                               .window = arena->group_windows.data[g],
+                                               .page_count = arena->group_pages.data[g]};
+    }
+    uint32_t part = 0;
+    for (uint32_t f = 0; f < layout->field_count; f++) {
+        fields[f] = (actor_kv_field_t){.layer = arena->field_layers.data[f],
+                                       .name = arena->field_names.data[f],
+                                       .dtype = arena->field_dtypes.data[f],
+                                       .group = arena->field_groups.data[f],
+                                       .rows = arena->field_rows.data[f],
+                                       .part_count = arena->field_parts.data[f],
+                                       .page0_offset_bytes = arena->field_offsets.data[f],
+                                       .stride_bytes = arena->field_strides.data[f]};
+        for (uint32_t p = 0; p < fields[f].part_count; p++, part++) {
+            fields[f].parts[p] = (actor_kv_part_t){.extent = arena->part_extents.data[part],
+                                                   .begin = arena->part_begins.data[part],
+                                                   .count = arena->part_counts.data[part],
+                                                   .unit_bytes = arena->part_units.data[part]};
+        }
+    }
+}
+
+proto_status_t
+actor_kv_layout_read(const proto_kv_arena_t *arena, actor_kv_field_t *fields,
+                     actor_kv_layout_t *out, proto_error_t *error)
+{
+    const char *why = check_shape(arena);
+    if (why != NULL) {
+        if (error != NULL) {
+            (void)snprintf(error->detail, sizeof error->detail, "%s", why);
+        }
+        return STATUS_ERR_INVALID;
+    }
+    read_fields(arena, out, fields);
+    return actor_kv_layout_check(out, error);
+}
+
+void
+actor_kv_layout_write(const actor_kv_layout_t *self, actor_kv_layout_columns_t *columns,
+                      proto_kv_arena_t *out)
+{
+    uint32_t parts = 0;
+    for (uint32_t g = 0; g < self->group_count; g++) {
+        columns->kinds[g] = self->groups[g].kind;
+        columns->granularities[g] = self->groups[g].granularity;
+        columns->windows[g] = self->groups[g].window;
+        columns->pages[g] = self->groups[g].page_count;
+    }
+    for (uint32_t f = 0; f < self->field_count; f++) {
+        const actor_kv_field_t *field = &self->fields[f];
+        columns->layers[f] = field->layer;
+        columns->names[f] = (uint8_t)field->name;
+        columns->dtypes[f] = (uint8_t)field->dtype;
+        columns->groups[f] = (uint8_t)field->group;
+        columns->rows[f] = field->rows;
+        columns->offsets[f] = field->page0_offset_bytes;
+        columns->strides[f] = field->stride_bytes;
+        columns->part_counts[f] = (uint8_t)field->part_count;
+        for (uint32_t p = 0; p < field->part_count; p++, parts++) {
+            columns->extents[parts] = field->parts[p].extent;
+            columns->begins[parts] = field->parts[p].begin;
+            columns->counts[parts] = field->parts[p].count;
+            columns->units[parts] = field->parts[p].unit_bytes;
+        }
+    }
+    out->size_bytes = self->arena_bytes;
+    out->rank = self->rank;
+    out->rank_count = self->rank_count;
+    out->layer_count = self->layer_count;
+    out->group_kinds = (proto_column_u32_t){columns->kinds, self->group_count};
+    out->group_granularities = (proto_column_u32_t){columns->granularities, self->group_count};
+    out->group_windows = (proto_column_u32_t){columns->windows, self->group_count};
+    out->group_pages = (proto_column_u32_t){columns->pages, self->group_count};
+    out->field_layers = (proto_column_u32_t){columns->layers, self->field_count};
+    out->field_names = (proto_column_u8_t){columns->names, self->field_count};
+    out->field_dtypes = (proto_column_u8_t){columns->dtypes, self->field_count};
+    out->field_groups = (proto_column_u8_t){columns->groups, self->field_count};
+    out->field_rows = (proto_column_u32_t){columns->rows, self->field_count};
+    out->field_offsets = (proto_column_u64_t){columns->offsets, self->field_count};
+    out->field_strides = (proto_column_u64_t){columns->strides, self->field_count};
+    out->field_parts = (proto_column_u8_t){columns->part_counts, self->field_count};
+    out->part_extents = (proto_column_u32_t){columns->extents, parts};
+    out->part_begins = (proto_column_u32_t){columns->begins, parts};
+    out->part_counts = (proto_column_u32_t){columns->counts, parts};
+    out->part_units = (proto_column_u32_t){columns->units, parts};
+}

@@ -77,6 +77,36 @@ uint64_t actor_kv_page_bytes(const actor_kv_field_t *field);
 MUST_CHECK proto_status_t actor_kv_layout_check(const actor_kv_layout_t *self,
                                                 proto_error_t *error);
 
+/* Reads a registration of any content into `fields` (ACTOR_KV_FIELD_COUNT_MAX of them) and *out,
+ * checked.  STATUS_ERR_INVALID with a sentence in *error (may be NULL). */
+MUST_CHECK proto_status_t actor_kv_layout_read(const proto_kv_arena_t *arena,
+                                               actor_kv_field_t *fields, actor_kv_layout_t *out,
+                                               proto_error_t *error);
+
+/* Room for the columns of a registration. */
+typedef struct {
+    uint32_t kinds[ACTOR_KV_GROUP_COUNT_MAX];
+    uint32_t granularities[ACTOR_KV_GROUP_COUNT_MAX];
+    uint32_t windows[ACTOR_KV_GROUP_COUNT_MAX];
+    uint32_t pages[ACTOR_KV_GROUP_COUNT_MAX];
+    uint64_t offsets[ACTOR_KV_FIELD_COUNT_MAX];
+    uint64_t strides[ACTOR_KV_FIELD_COUNT_MAX];
+    uint32_t layers[ACTOR_KV_FIELD_COUNT_MAX];
+    uint32_t rows[ACTOR_KV_FIELD_COUNT_MAX];
+    uint32_t extents[ACTOR_KV_FIELD_COUNT_MAX * ACTOR_KV_PART_COUNT_MAX];
+    uint32_t begins[ACTOR_KV_FIELD_COUNT_MAX * ACTOR_KV_PART_COUNT_MAX];
+    uint32_t counts[ACTOR_KV_FIELD_COUNT_MAX * ACTOR_KV_PART_COUNT_MAX];
+    uint32_t units[ACTOR_KV_FIELD_COUNT_MAX * ACTOR_KV_PART_COUNT_MAX];
+    uint8_t names[ACTOR_KV_FIELD_COUNT_MAX];
+    uint8_t dtypes[ACTOR_KV_FIELD_COUNT_MAX];
+    uint8_t groups[ACTOR_KV_FIELD_COUNT_MAX];
+    uint8_t part_counts[ACTOR_KV_FIELD_COUNT_MAX];
+} actor_kv_layout_columns_t;
+
+/* The other way: fills all of *out that describes the layout, with views of `columns`. */
+void actor_kv_layout_write(const actor_kv_layout_t *self, actor_kv_layout_columns_t *columns,
+                           proto_kv_arena_t *out);
+
 /* What two caches must share so that pages of one can be those of the other, whatever their ranks,
  * sizes and offsets: groups, fields, rows, extents, units.  Never 0. */
 uint64_t actor_kv_layout_fingerprint(const actor_kv_layout_t *self);

@@ -127,70 +127,44 @@ actor_kv_block_bytes(const actor_kv_core_t *self, uint32_t group, uint32_t begin
 /* ---- registration
  * --------------------------------------------------------------------------------- */
 
-/* Every column of the fields has one entry for each, and the parts add up. */
-static const char *
-check_shape(const proto_kv_arena_t *arena)
+/* What this node has, to one peer: a message for each rank. */
+static void
+announce_to(actor_kv_core_t *self, uint32_t peer)
 {
-    uint32_t fields = arena->field_layers.count;
-    if (arena->field_names.count != fields || arena->field_dtypes.count != fields ||
-        arena->field_groups.count != fields || arena->field_rows.count != fields ||
-        arena->field_offsets.count != fields || arena->field_strides.count != fields ||
-        arena->field_parts.count != fields || fields > ACTOR_KV_FIELD_COUNT_MAX) {
-        return "columns of the fields differ in length, or are too many";
+    const kv_node_t *own = &self->nodes[KV_OWN];
+    if (!actor_kv_node_is_whole(own) || self->data_endpoint[0] == '\0') {
+        return;
     }
-    uint32_t groups = arena->group_kinds.count;
-    if (arena->group_granularities.count != groups || arena->group_windows.count != groups ||
-        arena->group_pages.count != groups || groups > ACTOR_KV_GROUP_COUNT_MAX) {
-        return "columns of the groups differ in length, or are too many";
+    for (uint32_t r = 0; r < own->rank_count; r++) {
+        proto_body_t body = {
+            .kv_arena = {.region = own->regions[r],
+                         .handle = {own->handles[r], own->handle_sizes[r]},
+                         .fingerprint = proto_text(own->fingerprint),
+                         .data_endpoint = proto_text(self->data_endpoint),
+                         .book_handle = {self->book_handle, self->book_handle_size}}};
+        actor_kv_layout_write(&own->layouts[r], self->wire, &body.kv_arena);
+        actor_outbox_push(self->outbox, kv_peer(peer), PROTO_KIND_KV_ARENA, 0, &body);
     }
-    uint64_t parts = 0;
-    for (uint32_t f = 0; f < fields; f++) {
-        if (arena->field_parts.data[f] > ACTOR_KV_PART_COUNT_MAX) {
-            return "a row of too many parts";
-        }
-        parts += arena->field_parts.data[f];
-    }
-    if (arena->part_extents.count != parts || arena->part_begins.count != parts ||
-        arena->part_counts.count != parts || arena->part_units.count != parts) {
-        return "columns of the parts differ in length";
-    }
-    return NULL;
 }
 
-/* Into the node's own memory; the message's shape was checked. */
+/* The data thread has mapped what this node has: peers may know. */
 static void
-read_layout(actor_kv_core_t *self, kv_node_t *node, const proto_kv_arena_t *arena)
+take_announcement(actor_kv_core_t *self, const proto_kv_arena_t *arena)
 {
-    actor_kv_layout_t *layout = &node->layouts[arena->rank];
-    actor_kv_field_t *fields = fields_of(self, node, arena->rank);
-    *layout = (actor_kv_layout_t){.arena_bytes = arena->size_bytes,
-                                  .rank = arena->rank,
-                                  .rank_count = arena->rank_count,
-                                  .layer_count = arena->layer_count,
-                                  .group_count = arena->group_kinds.count,
-                                  .field_count = arena->field_layers.count,
-                                  .fields = fields};
-    for (uint32_t g = 0; g < layout->group_count; g++) {
-        layout->groups[g] = (actor_kv_group_t){.kind = arena->group_kinds.data[g],
-                                               .granularity = arena->group_granularities.data[g],
-                                               .window = arena->group_windows.data[g],
-                                               .page_count = arena->group_pages.data[g]};
+    (void)snprintf(self->data_endpoint, sizeof self->data_endpoint, "%.*s",
+                   (int)arena->data_endpoint.size_bytes, arena->data_endpoint.data);
+    self->book_handle_size = 0;
+    if (arena->book_handle.size_bytes > 0 &&
+        arena->book_handle.size_bytes <= KV_HANDLE_SIZE_BYTES) {
+        self->book_handle_size = (uint32_t)arena->book_handle.size_bytes;
+        memcpy(self->book_handle, arena->book_handle.data, arena->book_handle.size_bytes);
     }
-    uint32_t part = 0;
-    for (uint32_t f = 0; f < layout->field_count; f++) {
-        fields[f] = (actor_kv_field_t){.layer = arena->field_layers.data[f],
-                                       .name = arena->field_names.data[f],
-                                       .dtype = arena->field_dtypes.data[f],
-                                       .group = arena->field_groups.data[f],
-                                       .rows = arena->field_rows.data[f],
-                                       .part_count = arena->field_parts.data[f],
-                                       .page0_offset_bytes = arena->field_offsets.data[f],
-                                       .stride_bytes = arena->field_strides.data[f]};
-        for (uint32_t p = 0; p < fields[f].part_count; p++, part++) {
-            fields[f].parts[p] = (actor_kv_part_t){.extent = arena->part_extents.data[part],
-                                                   .begin = arena->part_begins.data[part],
-                                                   .count = arena->part_counts.data[part],
-                                                   .unit_bytes = arena->part_units.data[part]};
+    for (uint32_t i = 1; i < KV_NODE_MAX; i++) {
+        if (self->nodes[i].peer != ACTOR_PEER_NONE) {
+            announce_to(self, self->nodes[i].peer);
+        }
+        if (self->nodes[i].peer != ACTOR_PEER_NONE && actor_kv_node_is_whole(&self->nodes[i])) {
+            actor_kv_source_found_peer(self, &self->nodes[i]);
         }
     }
 }
@@ -261,11 +235,19 @@ pass_on(actor_kv_core_t *self, const kv_node_t *node, const proto_kv_arena_t *ar
                       index == KV_OWN ? 0 : node->peer, &body);
 }
 
+/* The data thread unmaps what it has of a peer; of this node with 0. */
+static void
+tell_gone(actor_kv_core_t *self, uint64_t index)
+{
+    proto_body_t body = {.kv_arena = {.region = 0}};
+    actor_outbox_push(self->outbox, kv_peer(ACTOR_PEER_LOCAL), PROTO_KIND_KV_ARENA, index, &body);
+}
+
 static proto_status_t
 check_arena(actor_kv_core_t *self, kv_node_t *node, const proto_kv_arena_t *arena,
             proto_error_t *error)
 {
-    const char *why = check_shape(arena);
+    const char *why = arena->region == 0 ? "an arena without a name" : NULL;
     if (why == NULL && (arena->rank_count == 0 || arena->rank_count > ACTOR_KV_RANK_COUNT_MAX ||
                         arena->rank >= arena->rank_count)) {
         why = "a rank outside its group";
@@ -279,6 +261,9 @@ check_arena(actor_kv_core_t *self, kv_node_t *node, const proto_kv_arena_t *aren
          memcmp(node->fingerprint, arena->fingerprint.data, arena->fingerprint.size_bytes) != 0)) {
         why = "ranks of one node that do not agree";
     }
+    if (why == NULL && arena->handle.size_bytes > KV_HANDLE_SIZE_BYTES) {
+        why = "a handle longer than any";
+    }
     if (why == NULL && (node->rank_mask & 1u << arena->rank) != 0) {
         why = "this rank is registered already";
     }
@@ -286,8 +271,22 @@ check_arena(actor_kv_core_t *self, kv_node_t *node, const proto_kv_arena_t *aren
         (void)snprintf(error->detail, sizeof error->detail, "%s", why);
         return STATUS_ERR_INVALID;
     }
-    read_layout(self, node, arena);
-    return actor_kv_layout_check(&node->layouts[arena->rank], error);
+    return actor_kv_layout_read(arena, fields_of(self, node, arena->rank),
+                                &node->layouts[arena->rank], error);
+}
+
+/* A peer's cache is not there any more, its link is. */
+static void
+lose_arenas(actor_kv_core_t *self, kv_node_t *node, const char *why)
+{
+    for (uint32_t i = 0; i < self->options.transfer_count_max; i++) {
+        kv_transfer_t *transfer = &self->transfers[i];
+        if (transfer->state == KV_TRANSFER_OPEN && transfer->kv_peer == node->peer) {
+            actor_kv_end(self, transfer, STATUS_ERR_PEER_LOST, "kv_transfer_failed", why);
+        }
+    }
+    forget_arenas(node);
+    tell_gone(self, node->peer);
 }
 
 void
@@ -295,6 +294,14 @@ actor_kv_on_arena(actor_kv_core_t *self, const actor_input_t *input)
 {
     const proto_kv_arena_t *arena = &input->body->kv_arena;
     kv_node_t *node = actor_kv_node_of_peer(self, input->from.index);
+    if (arena->region == 0 && input->from.index == ACTOR_PEER_LOCAL) {
+        take_announcement(self, arena);
+        return;
+    }
+    if (arena->region == 0 && node != NULL) {
+        lose_arenas(self, node, "its executor has gone");
+        return;
+    }
     bool is_own = node == NULL;
     node = is_own ? &self->nodes[KV_OWN] : node;
     proto_error_t error;
@@ -315,6 +322,10 @@ actor_kv_on_arena(actor_kv_core_t *self, const actor_input_t *input)
     node->layout_fingerprint = fingerprint;
     (void)snprintf(node->fingerprint, sizeof node->fingerprint, "%.*s",
                    (int)arena->fingerprint.size_bytes, arena->fingerprint.data);
+    if (is_own && arena->handle.size_bytes > 0) {
+        node->handle_sizes[arena->rank] = (uint32_t)arena->handle.size_bytes;
+        memcpy(node->handles[arena->rank], arena->handle.data, arena->handle.size_bytes);
+    }
     pass_on(self, node, arena);
     if (actor_kv_node_is_whole(node)) {
         if (is_own) {
@@ -343,6 +354,7 @@ actor_kv_on_peer_up(actor_kv_core_t *self, const proto_peer_up_t *up)
         node->epoch = up->epoch;
         (void)snprintf(node->name, sizeof node->name, "%.*s", (int)up->name.size_bytes,
                        up->name.data);
+        announce_to(self, up->peer);
         return;
     }
     self->figures.refused_count++;
@@ -421,6 +433,13 @@ actor_kv_on_peer_down(actor_kv_core_t *self, const proto_peer_down_t *down)
         node->name[0] = '\0';
     }
     compare(self);
-    proto_body_t body = {.kv_arena = {.region = 0}}; /* nothing: unmap */
-    actor_outbox_push(self->outbox, kv_peer(ACTOR_PEER_LOCAL), PROTO_KIND_KV_ARENA, index, &body);
+    tell_gone(self, index);
+    self->data_endpoint[0] = node == own ? '\0' : self->data_endpoint[0];
+    for (uint32_t i = 1; node == own && i < KV_NODE_MAX; i++) {
+        if (self->nodes[i].peer != ACTOR_PEER_NONE) {
+            proto_body_t body = {.kv_arena = {.region = 0}};
+            actor_outbox_push(self->outbox, kv_peer(self->nodes[i].peer), PROTO_KIND_KV_ARENA, 0,
+                              &body);
+        }
+    }
 }

@@ -57,6 +57,16 @@ load_layout(proto_unpack_t *in, actor_kv_layout_t *layout, actor_kv_field_t *fie
 }
 
 static uint32_t
+load_handle(proto_unpack_t *in, uint8_t out[KV_HANDLE_SIZE_BYTES])
+{
+    proto_bytes_t handle = proto_unpack_bytes(in, KV_HANDLE_SIZE_BYTES);
+    if (handle.size_bytes > 0) {
+        memcpy(out, handle.data, handle.size_bytes);
+    }
+    return (uint32_t)handle.size_bytes;
+}
+
+static uint32_t
 load_peer(proto_unpack_t *in)
 {
     uint32_t peer = proto_unpack_u32_max(in, ACTOR_PEER_NONE);
@@ -84,6 +94,7 @@ load_node(actor_kv_core_t *self, uint32_t index, proto_unpack_t *in)
         }
         node->owners[r] = load_peer(in);
         node->regions[r] = proto_unpack_u64(in);
+        node->handle_sizes[r] = load_handle(in, node->handles[r]);
         node->layouts[r].rank = r;
         node->layouts[r].rank_count = node->rank_count;
         size_t at = ((size_t)index * ACTOR_KV_RANK_COUNT_MAX + r) * ACTOR_KV_FIELD_COUNT_MAX;
@@ -181,7 +192,8 @@ load_transfer(actor_kv_core_t *self, proto_unpack_t *in)
     }
     bool is_wrong = t->key == 0 || t->state == KV_TRANSFER_FREE ||
                     (t->state == KV_TRANSFER_OPEN && (missing != t->missing || layers == 0)) ||
-                    (t->state == KV_TRANSFER_DYING && t->flying == 0);
+                    (t->state == KV_TRANSFER_DYING && t->flying == 0) ||
+                    (t->is_source && t->flying > self->options.flying_max);
     if (is_wrong) {
         proto_unpack_fail(in);
     }
@@ -224,6 +236,8 @@ load_rest(actor_kv_core_t *self, proto_unpack_t *in)
     for (uint32_t i = 0; i < KV_NODE_MAX && !in->failed; i++) {
         load_node(self, i, in);
     }
+    load_text(in, self->data_endpoint, sizeof self->data_endpoint);
+    self->book_handle_size = load_handle(in, self->book_handle);
     for (uint32_t i = 0; i < KV_STEPS; i++) {
         self->ready[i].step = proto_unpack_u64(in);
         proto_unpack_u32_array(in, self->ready[i].layers, ACTOR_KV_RANK_COUNT_MAX, UINT32_MAX);

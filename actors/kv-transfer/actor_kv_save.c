@@ -60,6 +60,7 @@ save_node(const kv_node_t *node, proto_pack_t *out)
         if ((node->rank_mask & 1u << r) != 0) {
             proto_pack_u32(out, node->owners[r]);
             proto_pack_u64(out, node->regions[r]);
+            proto_pack_bytes(out, node->handles[r], node->handle_sizes[r]);
             save_layout(&node->layouts[r], out);
         }
     }
@@ -172,6 +173,8 @@ actor_kv_save(const void *core, proto_pack_t *state, proto_pack_t *secret)
     for (uint32_t i = 0; i < KV_NODE_MAX; i++) {
         save_node(&self->nodes[i], state);
     }
+    save_text(self->data_endpoint, state);
+    proto_pack_bytes(state, self->book_handle, self->book_handle_size);
     for (uint32_t i = 0; i < KV_STEPS; i++) {
         proto_pack_u64(state, self->ready[i].step);
         proto_pack_u32_array(state, self->ready[i].layers, ACTOR_KV_RANK_COUNT_MAX);

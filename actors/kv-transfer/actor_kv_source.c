@@ -69,8 +69,8 @@ open_source(actor_kv_core_t *self, const actor_input_t *input, uint32_t count)
                                      .is_open = true}};
     actor_outbox_push(self->outbox, kv_peer(ACTOR_PEER_LOCAL), PROTO_KIND_KV_GATE, 0, &gate);
     kv_node_t *node = actor_kv_node_named(self, transfer->kv_name, transfer->kv_epoch);
-    if (node != NULL && actor_kv_node_is_whole(node)) {
-        offer(self, transfer, node);
+    if (node != NULL && actor_kv_node_is_whole(node) && self->data_endpoint[0] != '\0') {
+        offer(self, transfer, node); /* else when peers have been told of us, and we of them */
     }
     uint64_t key = serve->transfer;
     kv_parked_t early;
@@ -125,7 +125,8 @@ actor_kv_on_serve(actor_kv_core_t *self, const actor_input_t *input)
 void
 actor_kv_source_found_peer(actor_kv_core_t *self, const kv_node_t *node)
 {
-    for (uint32_t i = 0; i < self->options.transfer_count_max; i++) {
+    for (uint32_t i = 0; self->data_endpoint[0] != '\0' && i < self->options.transfer_count_max;
+         i++) {
         kv_transfer_t *transfer = &self->transfers[i];
         if (transfer->state == KV_TRANSFER_OPEN && transfer->is_source &&
             transfer->kv_peer == ACTOR_PEER_NONE && transfer->kv_epoch == node->epoch &&

@@ -16,7 +16,7 @@ enum {
     KV_ENDED_MAX = 512, /* transfers whose end is remembered */
     KV_WATCH_MAX = 16,
     KV_DETAIL_SIZE_BYTES = 160,
-    KV_CODE_SIZE_BYTES = 24,
+    KV_HANDLE_SIZE_BYTES = 96,
 };
 #define KV_NO_PART UINT32_MAX
 
@@ -109,6 +109,9 @@ typedef struct {
     uint32_t owners[ACTOR_KV_RANK_COUNT_MAX]; /* links of the executors, of our own node */
     uint64_t regions[ACTOR_KV_RANK_COUNT_MAX];
     char fingerprint[512]; /* text of the executor's */
+    /* Of our own node alone: how others map it. */
+    uint8_t handles[ACTOR_KV_RANK_COUNT_MAX][KV_HANDLE_SIZE_BYTES];
+    uint32_t handle_sizes[ACTOR_KV_RANK_COUNT_MAX];
     uint64_t layout_fingerprint;
     bool is_compatible;                                 /* with ours: pages may go either way */
     actor_kv_layout_t layouts[ACTOR_KV_RANK_COUNT_MAX]; /* fields: of the core's pool */
@@ -124,6 +127,12 @@ struct actor_kv_core {
     actor_kv_core_options_t options; /* defaults filled in */
     kv_node_t nodes[KV_NODE_MAX];    /* [KV_OWN] is ours */
     actor_kv_field_t *fields;        /* [nodes][ranks][ACTOR_KV_FIELD_COUNT_MAX] */
+    /* What peers are told beside the arenas; the endpoint is empty until the data thread said it.
+     */
+    char data_endpoint[256];
+    uint8_t book_handle[KV_HANDLE_SIZE_BYTES];
+    uint32_t book_handle_size;
+    actor_kv_layout_columns_t *wire; /* room to tell them in */
     uint64_t *layer_bytes; /* [groups][layers + 1]: bytes of a block in the layers before, over our
                             * ranks */
     kv_ready_t ready[KV_STEPS];

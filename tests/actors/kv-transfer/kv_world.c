@@ -141,6 +141,8 @@ hear(world_t *self, uint32_t s, const actor_emission_t *emission)
     } else if (emission->to.index == WORLD_PEER_SCHEDULER && emission->kind == PROTO_KIND_FENCED) {
         side->fenced_count++;
         side->fenced_generation = body.fenced.generation;
+    } else if (emission->to.index == WORLD_PEER_ROLE) {
+        ck_abort_msg("%s to the role", proto_kind_name(emission->kind));
     } else if (emission->to.index != ACTOR_PEER_LOCAL) {
         ck_assert_msg(emission->kind == PROTO_KIND_NAK, "%s to peer %u",
                       proto_kind_name(emission->kind), emission->to.index);
@@ -161,6 +163,9 @@ route(world_t *self, uint32_t s)
     world_side_t *side = &self->sides[s];
     for (uint32_t i = 0; i < actor_outbox_count(side->outbox); i++) {
         const actor_emission_t *emission = actor_outbox_at(side->outbox, i);
+        if (emission->to.index == WORLD_PEER_KV && emission->kind == PROTO_KIND_KV_ARENA) {
+            continue; /* world_link() gives what peers have */
+        }
         if (emission->to.index == WORLD_PEER_KV) {
             push(self, new_message(1 - s, WORLD_PEER_KV, emission));
         } else if (emission->to.index == ACTOR_PEER_LOCAL && emission->kind == PROTO_KIND_KV_COPY) {
@@ -391,6 +396,8 @@ world_link(world_t *self, uint32_t granularity_of_d)
                                          .epoch = 10 + (1 - s)}};
         world_give(self, s, ACTOR_PEER_LOCAL, PROTO_KIND_PEER_UP, &body);
         give_arena(self, s, WORLD_PEER_EXECUTOR, s == WORLD_D ? granularity_of_d : 16);
+        proto_body_t said = {.kv_arena = {.data_endpoint = proto_text("none")}};
+        world_give(self, s, ACTOR_PEER_LOCAL, PROTO_KIND_KV_ARENA, &said);
         give_arena(self, s, WORLD_PEER_KV, s == WORLD_D ? 16 : granularity_of_d);
     }
 }
