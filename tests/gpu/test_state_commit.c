@@ -195,6 +195,7 @@ step(speculator_t *self)
     }
     driver_step(&self->driver, self->extends, self->extend_count, self->decodes, self->decode_count,
                 &result);
+    self->driver.width = self->width;
     self->mixed_count += self->extend_count > 0 && self->decode_count > 0;
     for (uint32_t i = 0; i < self->extend_count; i++) {
         const driver_extend_t *extend = &self->extends[i];
@@ -214,6 +215,16 @@ step(speculator_t *self)
     check_states(self, before);
     self->extend_count = 0;
     self->decode_count = 0;
+}
+
+/* The plan of the next step chooses one token a row, whatever was proposed. */
+static void
+be_single(speculator_t *self)
+{
+    self->driver.width = 1;
+    for (uint32_t row = 0; row < self->decode_count; row++) {
+        self->accepts[row] = 1;
+    }
 }
 
 static bool
@@ -312,6 +323,9 @@ START_TEST(disturbed_requests_keep_tokens_and_states)
                 if (!sits_out && !is_retracted(&self, slot, round)) {
                     decode(&self, slot, (round + slot) % width);
                 }
+            }
+            if (round % 5 == 4) {
+                be_single(&self);
             }
             if (self.extend_count + self.decode_count > 0) {
                 step(&self);

@@ -80,5 +80,20 @@ def recurrent_states_beside_attention():
                            "--max-num-batched-tokens", "96"), "1M")
 
 
+def recurrent_states_with_candidates():
+    """A verification commits the accepted state; what is proposed changes no answer."""
+    small = ("--max-model-len", "320", "--max-num-seqs", "8", "--block-size", "64",
+             "--max-num-batched-tokens", "96", "--memory", "1M")
+    path = fixture("tiny-qwen35")
+    with System(*small, model_path=path) as node:
+        node.wait_ready()
+        alone = [ask(node, fields) for fields in WANTED]
+    with System(*small, "--drafter", "ngram", model_path=path) as node:
+        node.wait_ready()
+        for round_number in (0, 4):
+            compare(alone, ask_together(node, round_number), "states with candidates")
+
+
 if __name__ == "__main__":
-    main([latent_attention_and_grouped_experts, recurrent_states_beside_attention])
+    main([latent_attention_and_grouped_experts, recurrent_states_beside_attention,
+          recurrent_states_with_candidates])
