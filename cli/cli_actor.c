@@ -280,6 +280,7 @@ run_executor(const session_t *session)
                 .int8_activations = node->int8_activations,
                 .cache_dtype = node->cache_dtype,
                 .width = cli_node_width(node),
+                .draft_path = node->null_device ? NULL : node->draft_model,
             },
         .rank_count = node->tensor_parallel,
         .rank_argv = node->tensor_parallel > 1 && node->tensor_rank == NULL

@@ -76,6 +76,10 @@ const cli_option_t cli_node_options[] = {
            "largest step with prompts that uses a graph (2048, or the largest step)"),
     TEXT("drafter", drafter, "NAME",
          "who proposes tokens that the model then verifies: ngram (prompt lookup) or off (off)"),
+    TEXT(
+        "draft-model", draft_model, "PATH",
+        "a draft folder (EAGLE3, MTP, DFLASH, DSpark) or a smaller model with the same vocabulary: "
+        "proposes tokens in the executor's process"),
     NUMBER("decode-width", decode_width, 1, 16, "TOKENS",
            "tokens that a decode row may compute, the proposed ones included (4 with a drafter)"),
     FLAG("drafter-shared", drafter_shared,
@@ -249,9 +253,15 @@ cli_node_check(const cli_node_t *node)
         fprintf(stderr, "onepath: --drafter is '%s'; it takes ngram or off\n", node->drafter);
         return STATUS_ERR_CONFIG;
     }
-    if (strcmp(node->drafter, "off") != 0 && node->decode_width == 1) {
-        fprintf(stderr, "onepath: --drafter %s needs a --decode-width of 2 or more; it is 1\n",
+    bool has_kind = strcmp(node->drafter, "off") != 0;
+    if (has_kind && node->draft_model != NULL) {
+        fprintf(stderr, "onepath: --drafter %s and --draft-model are two drafters; one is enough\n",
                 node->drafter);
+        return STATUS_ERR_CONFIG;
+    }
+    if ((has_kind || node->draft_model != NULL) && node->decode_width == 1) {
+        fprintf(stderr, "onepath: %s needs a --decode-width of 2 or more; it is 1\n",
+                has_kind ? "--drafter" : "--draft-model");
         return STATUS_ERR_CONFIG;
     }
     if (node->scheduler != NULL && !actor_endpoint_is_local(node->scheduler) &&
@@ -323,7 +333,8 @@ cli_node_width(const cli_node_t *node)
     if (node->decode_width != 0) {
         return node->decode_width;
     }
-    return cli_node_has_drafter(node) ? WITH_DRAFTER : 1;
+    bool has_draft_model = node->draft_model != NULL && !node->null_device;
+    return cli_node_has_drafter(node) || has_draft_model ? WITH_DRAFTER : 1;
 }
 
 void

@@ -51,6 +51,7 @@ typedef struct {
     uint32_t decode_width; /* 0 = 4 with a drafter, 1 without */
     const char *drafter;   /* "off", "ngram" */
     bool drafter_shared;
+    const char *draft_model; /* NULL = none; drafts in the executor's process */
     bool int8_activations;
     const char *cache_dtype;
     bool null_device;
@@ -113,7 +114,7 @@ enum { CLI_ENDPOINT_SIZE_BYTES = 256 };
 void cli_node_scheduler_endpoint(const cli_node_t *node, proto_role_t role,
                                  char out[CLI_ENDPOINT_SIZE_BYTES]);
 
-/* Whether this node has a drafter, and the width of its decode rows. */
+/* Whether this node has a drafter that is an actor, and the width of its decode rows. */
 bool cli_node_has_drafter(const cli_node_t *node);
 uint32_t cli_node_width(const cli_node_t *node);
 /* Where the executor of this node listens for a drafter, and the file that both map. */

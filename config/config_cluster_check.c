@@ -226,9 +226,24 @@ check_endpoints(config_cluster_t *self, uint32_t node)
     }
 }
 
+/* What the gateway refuses as well: clients of other machines that nobody asks for a key. */
+static void
+check_gateway(config_cluster_t *self)
+{
+    const char *host = config_cluster_text(self, CONFIG_TOP, "gateway.host");
+    if (!config_host_is_loopback(host) &&
+        config_cluster_text(self, CONFIG_TOP, "security.api_key_file") == NULL &&
+        !config_cluster_flag(self, CONFIG_TOP, "security.insecure_bind")) {
+        complain(self, CONFIG_TOP, "gateway.host",
+                 "other machines reach it: set security.api_key_file, or security.insecure_bind: "
+                 "true on a network that you trust");
+    }
+}
+
 proto_status_t
 config_cluster_check(config_cluster_t *self)
 {
+    check_gateway(self);
     check_names(self);
     check_roles(self);
     for (uint32_t node = 0; node < config_cluster_node_count(self); node++) {

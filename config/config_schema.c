@@ -108,6 +108,8 @@ const config_key_t config_keys[] = {
 
     CHOICE("drafter.kind", SHARED, "off ngram", "off", NULL, "drafter", "drafter executor",
            "who proposes tokens: nobody, or earlier tokens of the same request"),
+    TEXT("drafter.model", SHARED, NULL, "none", "draft-model", "executor",
+         "draft folder or smaller model that proposes tokens in the executor's process"),
     NUMBER("drafter.width", SHARED, 1, 16, NULL, "4 with a drafter, else 1", "decode-width",
            "executor scheduler", "tokens that a decode row may compute, the proposed included"),
     FLAG("drafter.shared", SHARED, "false", "drafter-shared", "drafter executor",

@@ -307,6 +307,7 @@ sched_admit(sched_core_t *self, uint32_t index, uint32_t slot)
         entry->cached_count = demand.hit_pages * self->page_tokens;
         span.page_known = entry->page_count;
         span.lost = 0;
+        span.draft_hit = 0;
     }
     self->spans[slot] = span;
     row->computed = demand.hit_pages * self->page_tokens;

@@ -24,7 +24,7 @@ fits_step(const sched_core_t *self, const sched_step_t *step, const proto_step_r
     }
     for (uint32_t r = 0; r < step->row_count; r++) {
         const sched_row_t *row = &step->rows[r];
-        uint32_t most = row->samples == 0 ? 0 : r < step->extend_count ? 1 : self->width;
+        uint32_t most = row->samples == 0 ? 0 : r < step->extend_count ? 1 : row->length;
         uint32_t count = result->token_counts.data[r];
         bool is_nan = (result->row_flags.data[r] & PROTO_ROW_NAN) != 0;
         bool starves = row->samples != 0 && count == 0 && !is_nan && is_live(self, row);
@@ -37,7 +37,7 @@ fits_step(const sched_core_t *self, const sched_step_t *step, const proto_step_r
             return false;
         }
     }
-    return true;
+    return sched_width_fits(self, step, result);
 }
 
 /* Hashes of generated pages; a request's pages come in order, repeats are ignored. */
@@ -174,6 +174,7 @@ on_result(sched_core_t *self, const proto_step_result_t *result, sched_rows_t *r
     uint64_t generated = self->figures.generation_tokens;
     learn_hashes(self, step, result);
     learn_cost(self, step, result);
+    sched_width_learn(self, step, result);
     for (uint32_t r = 0; r < step->row_count; r++) {
         if (is_live(self, &step->rows[r])) {
             apply_row(self, step, r, result->token_counts.data[r], result->row_flags.data[r]);

@@ -80,6 +80,7 @@ set_limits(sched_core_t *self, const proto_executor_info_t *info, proto_error_t 
                            : self->options.slot_count_max;
     self->step_tokens_max = info->step_tokens_max;
     self->width = info->decode_width;
+    self->drafts = (sched_drafts_t){.is_told = false};
     self->step_count_max = 1 + (info->overlap_depth_max < self->options.overlap_depth_max
                                     ? info->overlap_depth_max
                                     : self->options.overlap_depth_max);

@@ -20,7 +20,7 @@ add_decodes(sched_core_t *self, uint32_t tokens_max)
 {
     sched_builder_t *plan = &self->plan;
     const sched_list_t *list = &self->decoding;
-    uint32_t width = self->width;
+    uint32_t width = plan->width;
     uint32_t leaving_count = 0;
     uint32_t taken = 0;
     /* When not all fit, everyone gets a turn. */
@@ -30,7 +30,7 @@ add_decodes(sched_core_t *self, uint32_t tokens_max)
         uint32_t slot = list->items[at];
         at = at + 1 < list->count ? at + 1 : 0;
         sched_slot_t *row = &self->slots[slot];
-        if (width > 1 && row->generated + row->samples_in_flight >= row->generation_max) {
+        if (self->width > 1 && row->generated + row->samples_in_flight >= row->generation_max) {
             self->leaving[leaving_count++] = slot; /* a wide row gave more than one token */
             continue;
         }
@@ -373,7 +373,7 @@ record_step(sched_core_t *self, uint64_t now_ns)
         uint32_t slot = plan->decode_slots[i];
         *out++ = (sched_row_t){.slot = slot,
                                .serial = self->slots[slot].serial,
-                               .length = self->width,
+                               .length = self->plan.width,
                                .samples = 1};
     }
     memcpy(step->releases, self->releasing.items, self->releasing.count * sizeof *step->releases);
@@ -391,7 +391,7 @@ fill(const sched_core_t *self, const sched_step_t *step, uint64_t base_step, pro
     *out = (proto_plan_t){
         .step = step->step,
         .base_step = base_step,
-        .width = self->width,
+        .width = plan->width,
         .release_slots = {plan->release_slots, step->release_count},
         .patch_slots = {plan->patch_slots, patches},
         .patch_groups = {plan->patch_groups, patches},
@@ -421,6 +421,7 @@ begin(sched_core_t *self)
     plan->extend_count = 0;
     plan->decode_count = 0;
     plan->token_count = 0;
+    plan->width = sched_width_choose(self);
     plan->full = self->step_base == 0 || self->options.full_plans;
     self->growth_failed = false;
     self->admission_count = 0;

@@ -269,6 +269,11 @@ typedef struct {
     uint64_t generation_tokens;
     uint64_t prefill_graph_steps; /* steps with extend rows, by how they ran */
     uint64_t prefill_eager_steps;
+    uint64_t wide_steps;      /* steps whose decode rows had room for candidates */
+    uint64_t drafts_proposed; /* candidates in them */
+    uint64_t drafts_accepted;
+    uint64_t drafts_missing; /* rows of them without candidates */
+    uint64_t drafts_ignored; /* candidates that were not fit to be tested */
 } sched_figures_t;
 
 /* The options in use, defaults filled in; lent. */

@@ -123,7 +123,17 @@ typedef struct {
     uint32_t page_published; /* pages published or found, from the first */
     uint32_t cover_max;      /* tokens that it can ever need blocks for */
     uint32_t lost;           /* computed tokens that a retraction took */
+    uint32_t draft_hit;      /* share of its last candidates that were right, in 1/1024 */
 } sched_span_t;
+
+enum { SCHED_COST_BUCKETS = 13 }; /* of rows: 1, 2, 4 .. 4096 and up to twice as many */
+
+/* What is known of candidates (sched_width.c). */
+typedef struct {
+    bool is_told;                            /* results tell of candidates: the width is chosen */
+    bool is_wide;                            /* the last plan with decode rows was */
+    uint64_t cost_ns[2][SCHED_COST_BUCKETS]; /* of a step without extends: narrow, wide; 0 = none */
+} sched_drafts_t;
 
 typedef struct {
     uint32_t column_count;   /* columns taken, holes included */
@@ -218,6 +228,7 @@ typedef struct {
     uint32_t extend_count;
     uint32_t decode_count;
     uint32_t token_count;
+    uint32_t width; /* of its decode rows */
     bool full;
 } sched_builder_t;
 
@@ -275,6 +286,8 @@ struct sched_core {
     sched_dirty_t *dirty;
     uint32_t dirty_count;
     uint32_t dirty_max;
+
+    sched_drafts_t drafts;
 
     /* Plans. */
     sched_builder_t plan;
@@ -456,5 +469,18 @@ const char *sched_code_find(const char *text, size_t size_bytes);
 /* sched_check.c */
 /* Walks all invariants and notes the first broken one; writes only the room for counting. */
 void sched_core_audit(sched_core_t *self, sched_audit_t *audit);
+
+/* ---- sched_width.c --------------------------------------------------------------------------- */
+
+/* The width of the next plan. */
+uint32_t sched_width_choose(sched_core_t *self);
+/* True if what a result says of candidates has the step's shape. */
+bool sched_width_fits(const sched_core_t *self, const sched_step_t *step,
+                      const proto_step_result_t *result);
+/* Takes in what a result says of candidates and cost; before its rows are applied. */
+void sched_width_learn(sched_core_t *self, const sched_step_t *step,
+                       const proto_step_result_t *result);
+void sched_width_save(const sched_core_t *self, proto_pack_t *out);
+void sched_width_load(sched_core_t *self, proto_unpack_t *in);
 
 #endif

@@ -63,6 +63,9 @@ load_figures(sched_core_t *self, proto_unpack_t *in, bool *attached)
         &figures->eager_steps,         &figures->prompt_tokens,
         &figures->generation_tokens,   &figures->above_ladder_steps,
         &figures->prefill_graph_steps, &figures->prefill_eager_steps,
+        &figures->wide_steps,          &figures->drafts_proposed,
+        &figures->drafts_accepted,     &figures->drafts_missing,
+        &figures->drafts_ignored,
     };
     for (uint32_t i = 0; i < SCHED_SAVED_FIGURES; i++) {
         *values[i] = proto_unpack_u64(in);
@@ -321,6 +324,7 @@ load_executor(sched_core_t *self, proto_unpack_t *in, proto_error_t *error)
     self->tick_ns = proto_unpack_u64(in);
     self->stall_ticks = proto_unpack_u32(in);
     self->refusal_run = proto_unpack_u32(in);
+    sched_width_load(self, in);
     return sched_expect(in, same) ? STATUS_OK : STATUS_ERR_MALFORMED;
 }
 

@@ -50,6 +50,7 @@ load_slot(sched_core_t *self, uint32_t slot, proto_unpack_t *in)
     span->prefill_end = proto_unpack_u32(in);
     span->page_published = proto_unpack_u32(in);
     span->lost = proto_unpack_u32(in);
+    span->draft_hit = proto_unpack_u32_max(in, 1024);
     span->body_end = self->has_state ? proto_unpack_u32(in) : span->prefill_end;
     span->promote_at = self->has_state ? proto_unpack_u32(in) : 0;
     proto_bytes_t hashes = proto_unpack_bytes(in, (size_t)self->pages_max * PROTO_HASH_SIZE_BYTES);
@@ -116,7 +117,8 @@ load_row(sched_core_t *self, bool is_extend, proto_unpack_t *in, sched_row_t *ro
     row->serial = proto_unpack_u32(in);
     row->length = proto_unpack_u32_max(in, self->step_tokens_max);
     row->samples = proto_unpack_u32_max(in, 1);
-    bool shaped = is_extend ? row->length > 0 : row->length == self->width && row->samples == 1;
+    bool is_width = row->length == self->width || row->length == 1;
+    bool shaped = is_extend ? row->length > 0 : is_width && row->samples == 1;
     if (in->failed || row->slot == 0 || !shaped || self->leaving[row->slot] != 0) {
         return false;
     }

@@ -35,6 +35,9 @@ save_figures(const sched_core_t *self, proto_pack_t *out)
         figures->eager_steps,         figures->prompt_tokens,
         figures->generation_tokens,   figures->above_ladder_steps,
         figures->prefill_graph_steps, figures->prefill_eager_steps,
+        figures->wide_steps,          figures->drafts_proposed,
+        figures->drafts_accepted,     figures->drafts_missing,
+        figures->drafts_ignored,
     };
     proto_pack_u64_array(out, values, SCHED_SAVED_FIGURES);
     proto_pack_u64(out, self->arrival_count);
@@ -191,6 +194,7 @@ save_slot(const sched_core_t *self, uint32_t slot, proto_pack_t *out)
     proto_pack_u32(out, span->prefill_end);
     proto_pack_u32(out, span->page_published);
     proto_pack_u32(out, span->lost);
+    proto_pack_u32(out, span->draft_hit);
     if (self->has_state) { /* else they follow from the rest: the end, and nowhere */
         proto_pack_u32(out, span->body_end);
         proto_pack_u32(out, span->promote_at);
@@ -254,6 +258,7 @@ sched_core_save(const sched_core_t *self, proto_pack_t *out)
     proto_pack_u64(out, self->tick_ns);
     proto_pack_u32(out, self->stall_ticks);
     proto_pack_u32(out, self->refusal_run);
+    sched_width_save(self, out);
     sched_pool_save(self->pool, out);
     save_slots(self, out);
 }

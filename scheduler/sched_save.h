@@ -6,8 +6,8 @@
 #include "sched_internal.h"
 
 enum {
-    SCHED_SAVE_VERSION = 4,   /* of the layout; another one is refused */
-    SCHED_SAVED_FIGURES = 18, /* those that are counted, not derived */
+    SCHED_SAVE_VERSION = 5,   /* of the layout; another one is refused */
+    SCHED_SAVED_FIGURES = 23, /* those that are counted, not derived */
 };
 
 /* False, and the bytes count as wrong, unless the condition holds. */

@@ -83,6 +83,11 @@ fill_load(const actor_scheduler_core_t *self, proto_load_t *load)
         .recomputed_tokens = figures.recomputed_tokens,
         .evicted_blocks = figures.evicted_blocks,
         .stalls = figures.stalls,
+        .wide_steps = figures.wide_steps,
+        .drafts_proposed = figures.drafts_proposed,
+        .drafts_accepted = figures.drafts_accepted,
+        .drafts_missing = figures.drafts_missing,
+        .drafts_ignored = figures.drafts_ignored,
     };
 }
 

@@ -407,7 +407,7 @@ agree(device_group_t *self, uint64_t value, uint64_t out[DEVICE_GROUP_RANKS_MAX]
 proto_status_t
 device_group_agree_min(device_group_t *self, uint64_t value, uint64_t *out)
 {
-    uint64_t values[DEVICE_GROUP_RANKS_MAX];
+    uint64_t values[DEVICE_GROUP_RANKS_MAX] = {0};
     proto_status_t status = agree(self, value, values);
     if (status != STATUS_OK) {
         return status;
@@ -423,7 +423,7 @@ device_group_agree_min(device_group_t *self, uint64_t value, uint64_t *out)
 proto_status_t
 device_group_agree_same(device_group_t *self, uint64_t digest, const char *what)
 {
-    uint64_t values[DEVICE_GROUP_RANKS_MAX];
+    uint64_t values[DEVICE_GROUP_RANKS_MAX] = {0};
     proto_status_t status = agree(self, digest, values);
     for (uint32_t rank = 1; status == STATUS_OK && rank < self->shared->sizes.rank_count; rank++) {
         if (values[rank] != values[0]) {
@@ -519,19 +519,18 @@ device_group_receive(device_group_t *self, uint32_t wait_ms, device_group_messag
         if (status != STATUS_OK) {
             return status;
         }
-        record_t record;
-        const uint8_t *from = self->queue + at % size_bytes;
-        memcpy(&record, from, sizeof record);
-        self->held_bytes = record.total_bytes;
-        if (record.kind != WRAP_KIND) {
-            size_t body_bytes = round_up(record.body_size_bytes, RECORD_ALIGN);
+        const uint8_t *from = self->queue + at % size_bytes; /* LINE_BYTES aligned */
+        const record_t *record = (const record_t *)(const void *)from;
+        self->held_bytes = record->total_bytes;
+        if (record->kind != WRAP_KIND) {
+            size_t body_bytes = round_up(record->body_size_bytes, RECORD_ALIGN);
             *out = (device_group_message_t){
-                .kind = record.kind,
-                .flags = record.flags,
-                .body = from + sizeof record,
-                .body_size_bytes = record.body_size_bytes,
-                .blob = from + sizeof record + body_bytes,
-                .blob_size_bytes = record.blob_size_bytes,
+                .kind = record->kind,
+                .flags = record->flags,
+                .body = from + sizeof *record,
+                .body_size_bytes = record->body_size_bytes,
+                .blob = from + sizeof *record + body_bytes,
+                .blob_size_bytes = record->blob_size_bytes,
             };
             return STATUS_OK;
         }

@@ -166,6 +166,14 @@ put_digest(const void *args, kern_share_t *share)
     }
 }
 
+static uint64_t
+digest_in(const comm_args_t *a, uint32_t rank)
+{
+    uint64_t digest;
+    memcpy(&digest, slot_of(a, rank), sizeof digest);
+    return digest;
+}
+
 static void
 compare_digests(const void *args, kern_share_t *share)
 {
@@ -175,7 +183,7 @@ compare_digests(const void *args, kern_share_t *share)
         return;
     }
     for (uint32_t rank = 1; rank < self->base.rank_count; rank++) {
-        if (memcmp(slot_of(a, rank), slot_of(a, 0), sizeof(uint64_t)) != 0) {
+        if (digest_in(a, rank) != digest_in(a, 0)) {
             device_group_fail(self->group, "rank %u differs from rank 0 in %s", rank, a->what);
             self->is_broken = true;
             self->base.device->fault = device_group_fault(self->group);
@@ -222,6 +230,7 @@ static void
 host_all_gather(device_comm_t *base, device_stream_t *stream, const device_gather_t *g)
 {
     host_comm_t *self = (host_comm_t *)base;
+    require(g->share > 0);
     uint32_t begin = base->rank * g->share < g->cols ? base->rank * g->share : g->cols;
     uint32_t own = g->cols - begin < g->share ? g->cols - begin : g->share;
     uint32_t most = (uint32_t)(slot_floats(self) / g->share);

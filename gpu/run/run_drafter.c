@@ -1,6 +1,7 @@
 #include "run_drafter.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 
 #include "draft_open.h"
 #include "proto_require.h"
@@ -50,6 +51,33 @@ configure_target(run_executor_t *self)
                         (void **)&self->drafter.capture.taps);
 }
 
+static size_t
+future_bytes(const run_executor_t *self)
+{
+    return ((size_t)self->options.slot_count + 2) * self->options.width * sizeof(int32_t);
+}
+
+static proto_status_t
+alloc_steps(run_executor_t *self)
+{
+    size_t bs = self->options.slot_count;
+    for (uint32_t i = 0; i < RUN_STAGE_COUNT; i++) {
+        run_drafter_step_t *step = &self->drafter.steps[i];
+        step->slots = calloc(bs, sizeof *step->slots);
+        step->drafted = calloc(bs, 1);
+        step->hits = calloc(bs, 1);
+        if (step->slots == NULL || step->drafted == NULL || step->hits == NULL) {
+            return STATUS_ERR_NO_MEMORY;
+        }
+        proto_status_t status = device_alloc(self->device, DEVICE_MEMORY_PINNED, future_bytes(self),
+                                             (void **)&step->future);
+        if (status != STATUS_OK) {
+            return status;
+        }
+    }
+    return STATUS_OK;
+}
+
 proto_status_t
 run_drafter_open(run_executor_t *self)
 {
@@ -79,6 +107,9 @@ run_drafter_open(run_executor_t *self)
     if (status == STATUS_OK) {
         status = device_alloc(self->device, DEVICE_MEMORY_DEVICE, sizeof *self->drafter.dropped,
                               (void **)&self->drafter.dropped);
+    }
+    if (status == STATUS_OK) {
+        status = alloc_steps(self);
     }
     if (status == STATUS_OK) {
         status = configure_target(self);
@@ -114,6 +145,13 @@ run_drafter_close(run_executor_t *self)
 {
     draft_destroy(&self->drafter.draft);
     device_release(self->device, DEVICE_MEMORY_DEVICE, (void **)&self->drafter.capture.taps);
+    for (uint32_t i = 0; i < RUN_STAGE_COUNT; i++) {
+        run_drafter_step_t *step = &self->drafter.steps[i];
+        device_release(self->device, DEVICE_MEMORY_PINNED, (void **)&step->future);
+        free(step->slots);
+        free(step->drafted);
+        free(step->hits);
+    }
     device_release(self->device, DEVICE_MEMORY_DEVICE, (void **)&self->drafter.dropped);
 }
 
@@ -165,6 +203,59 @@ run_drafter_fill_round(const run_executor_t *self, const run_batch_t *batch,
         .hidden_stride = self->drafter.capture.stride,
         .tables = &batch->tables,
     };
+}
+
+proto_status_t
+run_drafter_note(run_executor_t *self, uint32_t index, const proto_step_launch_t *launch)
+{
+    if (self->drafter.draft == NULL) {
+        return STATUS_OK;
+    }
+    run_drafter_step_t *step = &self->drafter.steps[index];
+    step->extends = launch->extend_slots.count;
+    step->rows = step->extends + launch->decode_slots.count;
+    step->width = launch->width;
+    for (uint32_t i = 0; i < launch->decode_slots.count; i++) {
+        step->slots[step->extends + i] = launch->decode_slots.data[i];
+    }
+    run_buffers_copy(&self->buffers, step->future, self->buffers.future_inputs, future_bytes(self));
+    return device_stream_check(self->stream);
+}
+
+void
+run_drafter_collect(run_executor_t *self, uint32_t index, proto_step_done_t *out)
+{
+    if (self->drafter.draft == NULL) {
+        return;
+    }
+    run_drafter_step_t *step = &self->drafter.steps[index];
+    uint32_t vocabulary = model_config(self->model)->vocab_size;
+    uint32_t at = 0;
+    for (uint32_t row = 0; row < step->rows; row++) {
+        const int32_t *given = out->tokens.data + at;
+        uint32_t count = out->token_counts.data[row];
+        at += count;
+        step->drafted[row] = 0;
+        step->hits[row] = 0;
+        if (row < step->extends || count == 0) {
+            continue;
+        }
+        const int32_t *candidates =
+            step->future + (size_t)step->slots[row] * self->options.width + 1;
+        uint32_t used = 0;
+        while (used + 1 < self->options.width && (uint32_t)candidates[used] < vocabulary) {
+            used++;
+        }
+        if (step->width == 1) {
+            step->drafted[row] = used > 0;
+            step->hits[row] = used > 0 && candidates[0] == given[0];
+        } else {
+            step->drafted[row] = (uint8_t)used;
+            step->hits[row] = (uint8_t)(count - 1 < used ? count - 1 : used);
+        }
+    }
+    out->drafted = (proto_column_u8_t){step->drafted, step->rows};
+    out->draft_hits = (proto_column_u8_t){step->hits, step->rows};
 }
 
 static proto_status_t

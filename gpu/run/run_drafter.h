@@ -14,8 +14,20 @@
 
 struct run_executor;
 
+/* What a step tested, from its launch to its collect. */
+typedef struct {
+    uint32_t extends;
+    uint32_t rows;
+    uint32_t width;
+    uint32_t *slots;  /* [bs_max] by row */
+    int32_t *future;  /* pinned, [slot_count + 2][N]: next inputs of every slot as it began */
+    uint8_t *drafted; /* [bs_max] by row */
+    uint8_t *hits;    /* [bs_max] */
+} run_drafter_step_t;
+
 typedef struct {
     draft_t *draft; /* NULL = none */
+    run_drafter_step_t steps[RUN_STAGE_COUNT];
     model_capture_t capture;
     uint32_t *dropped;   /* device, [1]: rows with a candidate that was no token */
     draft_round_t round; /* the last one */
@@ -37,6 +49,13 @@ const model_capture_t *run_drafter_capture(const run_drafter_t *self);
 void run_drafter_fill_round(const struct run_executor *self, const run_batch_t *batch,
                             const run_launched_t *launched, uint32_t *slots_host,
                             draft_round_t *out);
+
+/* Before the step in stage `index` is launched: notes what it will test. */
+MUST_CHECK proto_status_t run_drafter_note(struct run_executor *self, uint32_t index,
+                                           const proto_step_launch_t *launch);
+/* Adds to a collected step what it tested: of a step of width 1 the first candidates, which cost
+ * nothing and tell what a wide step would have given.  Views until the stage is used again. */
+void run_drafter_collect(struct run_executor *self, uint32_t index, proto_step_done_t *out);
 
 /* Launches the proposal of the step that was launched just now, and its way into the future inputs.
  * Nothing without a drafter. */

@@ -261,6 +261,10 @@ launch_step(run_executor_t *self, const proto_step_launch_t *launch, run_stage_t
             return status;
         }
     }
+    status = run_drafter_note(self, stage_index(self, stage), launch);
+    if (status != STATUS_OK) {
+        return status;
+    }
     run_ranks_share_candidates(self);
     run_batch_t batch = {.stage = stage, .launch = launch};
     batch.tables =
@@ -437,6 +441,7 @@ run_executor_collect(run_executor_t *self, proto_step_done_t *out)
     out->logprob_widths = (proto_column_u8_t){results->logprob_widths, flight->row_count};
     out->logprob_ids = (proto_column_i32_t){results->logprob_ids, entries};
     out->logprob_values = (proto_column_f32_t){results->logprob_values, entries};
+    run_drafter_collect(self, index, out);
     if (self->draft != NULL) {
         run_draft_collect(self->draft, index, out);
     }

@@ -195,6 +195,9 @@ static const struct {
      "its last number is above graphs.max_capture_size (8)"},
     {"model: /m\ngraphs: {prefill_max_tokens: 1024}\n", "a step has at most"},
     {"model: /m\ngraphs: {prefill_max_tokens: 64, prefill: false}\n", "graphs.prefill is false"},
+    {"model: /m\ngateway: {host: 0.0.0.0}\n",
+     "f.yaml:2:17: gateway.host is '0.0.0.0'; other machines "
+     "reach it: set security.api_key_file"},
     {"model: /m\nrecording: {strict: true}\n", "it needs a folder as recording.mode"},
     {"model: /m\nnodes:\n - {name: a, host: h}\n", "node 'a' is on h, so it needs "
                                                    "endpoints.scheduler: tcp://HOST:PORT"},

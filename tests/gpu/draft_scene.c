@@ -145,6 +145,10 @@ scene_round(driver_t *driver, scene_request_t **requests, uint32_t count,
         if (right[i] >= 0) {
             ck_assert_uint_eq(given, (uint32_t)right[i] + 1);
         }
+        if (width > 1) { /* what a plan's width follows */
+            ck_assert_uint_eq(result.drafted[first + i], width - 1);
+            ck_assert_uint_eq(result.hits[first + i], given - 1);
+        }
         request->counts[request->length] = (uint8_t)given;
         request->length += given;
         request->rounds++;

@@ -304,6 +304,8 @@ driver_collect(driver_t *self, driver_result_t *out)
     for (uint32_t row = 0; row < out->row_count; row++) {
         out->counts[row] = done.token_counts.data[row];
         out->flags[row] = done.row_flags.data[row];
+        out->drafted[row] = done.drafted.count > 0 ? done.drafted.data[row] : 0;
+        out->hits[row] = done.draft_hits.count > 0 ? done.draft_hits.data[row] : 0;
         out->tokens[row] = out->counts[row] > 0 ? done.tokens.data[at] : -1;
         ck_assert_uint_le(out->counts[row], self->info.decode_width);
         for (uint32_t i = 0; i < out->counts[row]; i++) {

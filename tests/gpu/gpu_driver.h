@@ -60,6 +60,8 @@ typedef struct {
     uint8_t flags[DRIVER_SLOTS_MAX];
     int32_t tokens[DRIVER_SLOTS_MAX]; /* by row: the first of its tokens; -1 = none */
     int32_t windows[DRIVER_SLOTS_MAX][RUN_WIDTH_MAX]; /* by row: all of them */
+    uint8_t drafted[DRIVER_SLOTS_MAX]; /* candidates that were tested, and those that were right */
+    uint8_t hits[DRIVER_SLOTS_MAX];
     uint8_t logprob_widths[DRIVER_SLOTS_MAX];
     int32_t logprob_ids[DRIVER_LOGPROBS_MAX]; /* row by row, [count][width] */
     float logprob_values[DRIVER_LOGPROBS_MAX];

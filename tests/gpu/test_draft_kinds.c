@@ -291,6 +291,141 @@ START_TEST(disturbances_change_no_proposal)
 }
 END_TEST
 
+/* ---- mutants: a draft that is wrong in one place must not pass ------------------------------- */
+
+static char mutant[256];
+
+static char *
+read_whole(const char *kind, const char *name, size_t *size_bytes)
+{
+    char path[700];
+    (void)snprintf(path, sizeof path, "%s/%s", driver_fixture(kind), name);
+    FILE *file = fopen(path, "rb");
+    ck_assert_ptr_nonnull(file);
+    ck_assert_int_eq(fseek(file, 0, SEEK_END), 0);
+    *size_bytes = (size_t)ftell(file);
+    rewind(file);
+    char *bytes = calloc(1, *size_bytes + 1);
+    ck_assert_ptr_nonnull(bytes);
+    read_exactly(file, bytes, *size_bytes);
+    (void)fclose(file);
+    return bytes;
+}
+
+static void
+write_whole(const char *name, const char *bytes, size_t size_bytes)
+{
+    char path[700];
+    (void)snprintf(path, sizeof path, "%s/%s", mutant, name);
+    FILE *file = fopen(path, "wb");
+    ck_assert_ptr_nonnull(file);
+    ck_assert_uint_eq(fwrite(bytes, 1, size_bytes, file), size_bytes);
+    (void)fclose(file);
+}
+
+typedef struct {
+    const char *kind;
+    const char *tensor; /* its values become `value`; NULL = the config changes */
+    float value;
+    const char *from;
+    const char *to;
+} mutation_t;
+
+static const mutation_t mutations[] = {
+    {"tiny-draft-eagle3", "midlayer.hidden_norm.weight", 1.0f, NULL, NULL},
+    {"tiny-draft-eagle3", "midlayer.input_layernorm.weight", 1.0f, NULL, NULL},
+    {"tiny-draft-eagle3", "norm.weight", 1.0f, NULL, NULL},
+    {"tiny-draft-eagle3", NULL, 0.0f, "\"rope_theta\": 10000.0", "\"rope_theta\": 2.0"},
+    {"tiny-draft-mtp", "model.layers.1.enorm.weight", 1.0f, NULL, NULL},
+    {"tiny-draft-mtp", "model.layers.0.hnorm.weight", 1.0f, NULL, NULL},
+    {"tiny-draft-mtp", "model.layers.2.shared_head.norm.weight", 1.0f, NULL, NULL},
+    {"tiny-draft-mtp", NULL, 0.0f, "\"rope_theta\": 10000.0", "\"rope_theta\": 2.0"},
+    {"tiny-draft-dflash", "hidden_norm.weight", 1.0f, NULL, NULL},
+    {"tiny-draft-dflash", "layers.1.self_attn.k_norm.weight", 1.5f, NULL, NULL},
+    {"tiny-draft-dflash", NULL, 0.0f, "\"mask_token_id\": 319", "\"mask_token_id\": 318"},
+    {"tiny-draft-dspark", "markov_w1.weight", 0.0f, NULL, NULL},
+    {"tiny-draft-dspark", "layers.0.self_attn.q_norm.weight", 1.5f, NULL, NULL},
+};
+enum { MUTATION_COUNT = sizeof mutations / sizeof *mutations };
+
+static void
+change_tensor(char *weights, size_t size_bytes, const mutation_t *mutation)
+{
+    char quoted[128];
+    (void)snprintf(quoted, sizeof quoted, "\"%s\":", mutation->tensor);
+    const char *at = memmem(weights, size_bytes, quoted, strlen(quoted));
+    ck_assert_msg(at != NULL, "%s", quoted);
+    static const char OFFSETS[] = "\"data_offsets\":[";
+    at = strstr(at, OFFSETS) + sizeof OFFSETS - 1;
+    char *comma = NULL;
+    unsigned long begin = strtoul(at, &comma, 10);
+    unsigned long end = strtoul(comma + 1, NULL, 10);
+    uint64_t header = 0;
+    memcpy(&header, weights, sizeof header);
+    for (unsigned long i = begin; i < end; i += sizeof(float)) {
+        memcpy(weights + sizeof header + header + i, &mutation->value, sizeof(float));
+    }
+}
+
+static void
+make_mutant(const mutation_t *mutation)
+{
+    const char *base = getenv("TMPDIR");
+    (void)snprintf(mutant, sizeof mutant, "%s/onepath-draft-XXXXXX", base == NULL ? "/tmp" : base);
+    ck_assert_ptr_nonnull(mkdtemp(mutant));
+    size_t size_bytes = 0;
+    char *config = read_whole(mutation->kind, "config.json", &size_bytes);
+    if (mutation->tensor == NULL) {
+        char changed[4096];
+        const char *at = strstr(config, mutation->from);
+        ck_assert_ptr_nonnull(at);
+        int count = snprintf(changed, sizeof changed, "%.*s%s%s", (int)(at - config), config,
+                             mutation->to, at + strlen(mutation->from));
+        write_whole("config.json", changed, (size_t)count);
+    } else {
+        write_whole("config.json", config, size_bytes);
+    }
+    char *weights = read_whole(mutation->kind, "model.safetensors", &size_bytes);
+    if (mutation->tensor != NULL) {
+        change_tensor(weights, size_bytes, mutation);
+    }
+    write_whole("model.safetensors", weights, size_bytes);
+    free(weights);
+    free(config);
+}
+
+static void
+remove_mutant(void)
+{
+    static const char *const names[] = {"config.json", "model.safetensors"};
+    for (size_t i = 0; i < 2; i++) {
+        char path[700];
+        (void)snprintf(path, sizeof path, "%s/%s", mutant, names[i]);
+        (void)unlink(path);
+    }
+    (void)rmdir(mutant);
+}
+
+START_TEST(a_draft_that_is_wrong_in_one_place_is_noticed)
+{
+    const mutation_t *mutation = &mutations[_i];
+    load_reference(mutation->kind);
+    make_mutant(mutation);
+    run_executor_options_t options = scene_options("tiny-llama", mutant, WIDTH);
+    options.enforce_eager = true;
+    driver_t driver;
+    driver_open(&driver, &options);
+    scene_request_t *live[] = {&requests[0]};
+    scene_start(&driver, 1, 64, &requests[0]);
+    run_until_done(&driver, live, 1); /* whatever it proposes, the answer is the target's */
+    driver_close(&driver);
+    remove_mutant();
+    verdict_t verdict = {0};
+    compare(live[0], &verdict);
+    ck_assert_uint_gt(verdict.different, 0);
+}
+END_TEST
+
 int
 main(void)
 {
@@ -299,6 +434,7 @@ main(void)
     tcase_set_timeout(tests, 120);
     tcase_add_loop_test(tests, proposals_are_those_of_the_definition, 0, KIND_COUNT);
     tcase_add_loop_test(tests, disturbances_change_no_proposal, 0, KIND_COUNT);
+    tcase_add_loop_test(tests, a_draft_that_is_wrong_in_one_place_is_noticed, 0, MUTATION_COUNT);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

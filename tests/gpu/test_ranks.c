@@ -401,6 +401,67 @@ START_TEST(a_group_computes_what_one_executor_computes)
 }
 END_TEST
 
+enum { WIDE = 4, WIDE_TOKENS = 40 };
+
+/* What a slot gives at width 1; then at a width where rank 0 alone knows candidates, of which every
+ * fourth time another one is wrong. */
+static int
+candidates_main(device_group_t *group, void *context)
+{
+    const run_t *run = context;
+    int32_t tokens[WIDE_TOKENS];
+    static driver_t driver;
+    run_executor_options_t options = options_of(run, false, group);
+    int32_t prompt[12];
+    uint32_t slot = 1;
+    driver_random_tokens(slot, VOCABULARY, prompt, 12);
+    driver_open(&driver, &options);
+    driver_setup(&driver, slot, prompt, 12, NULL);
+    tokens[0] = driver_prefill(&driver, slot, prompt, 12, 64);
+    for (uint32_t i = 1; i < WIDE_TOKENS; i++) {
+        tokens[i] = driver_decode_one(&driver, slot);
+    }
+    driver_close(&driver);
+    run_t wide = {.fixture = run->fixture, .width = WIDE};
+    options = options_of(&wide, false, group);
+    driver_open(&driver, &options);
+    driver_setup(&driver, slot, prompt, 12, NULL);
+    (void)driver_prefill(&driver, slot, prompt, 12, 64);
+    uint32_t done = 1;
+    for (uint32_t round = 0; done + WIDE < WIDE_TOKENS; round++) {
+        int32_t candidates[WIDE - 1] = {-1, -1, -1};
+        uint32_t right = round % WIDE;
+        for (uint32_t i = 0; device_group_rank(group) == 0 && i < WIDE - 1; i++) {
+            candidates[i] = i == right ? (tokens[done + i] + 1) % VOCABULARY : tokens[done + i];
+        }
+        if (run_inspect_plant_candidates(driver.executor, slot, candidates, WIDE - 1) !=
+            STATUS_OK) {
+            return 1;
+        }
+        driver_result_t result;
+        driver_step(&driver, NULL, 0, &slot, 1, &result);
+        if (result.counts[0] != right + 1 ||
+            memcmp(result.windows[0], tokens + done, (right + 1) * sizeof *tokens) != 0) {
+            return 2;
+        }
+        done += right + 1;
+    }
+    driver_close(&driver);
+    return 0;
+}
+
+START_TEST(candidates_are_those_of_rank_zero)
+{
+    static const char *const models[] = {"tiny-llama", "tiny-qwen35"};
+    pid_t pids[2];
+    run_t run = {.fixture = models[_i], .width = 1};
+    int fd = new_group(2);
+    start_ranks(fd, 2, candidates_main, &run, pids);
+    wait_ranks(pids, 2, 0);
+    (void)close(fd);
+}
+END_TEST
+
 /* ---- how a group ends -------------------------------------------------------------------------
  */
 
@@ -539,6 +600,7 @@ main(void)
     tcase_add_loop_test(tests, collectives_add_up_in_the_order_of_the_ranks, 2, 4);
     tcase_add_test(tests, messages_come_whole_and_in_order);
     tcase_add_loop_test(tests, a_group_computes_what_one_executor_computes, 0, FIXTURE_COUNT);
+    tcase_add_loop_test(tests, candidates_are_those_of_rank_zero, 0, 2);
     tcase_add_test(tests, ranks_that_were_told_different_things_end);
     tcase_add_loop_test(tests, a_lost_rank_ends_the_group, 1, 3);
     tcase_add_test(tests, what_does_not_divide_is_refused);

@@ -50,9 +50,13 @@ def two_ranks_answer_as_one_executor():
         near(one, alone)
         compare(alone, ask_together(node, 4), "two ranks among others")
         check(node.stop() == 0, "an asked stop must exit with 0")
-    with System(*SMALL, "--tensor-parallel", "2", "--enforce-eager", model_path=path) as node:
+    sized = SMALL[:-2]  # the cache is what the rank with the least memory has room for
+    with System(*sized, "--tensor-parallel", "2", "--enforce-eager", model_path=path) as node:
         node.wait_ready()
         compare(alone, ask_together(node, 3), "two ranks without graphs")
+    with System(*SMALL, "--tensor-parallel", "2", "--drafter", "ngram", model_path=path) as node:
+        node.wait_ready()
+        compare(alone, ask_together(node, 2), "two ranks, candidates for the first")
 
 
 def a_lost_rank_ends_the_group_and_a_new_one_serves():
@@ -98,6 +102,22 @@ def a_lost_rank_ends_the_group_and_a_new_one_serves():
         check(node.stop() == 0, "an asked stop must exit with 0")
 
 
+def a_frozen_rank_is_noticed():
+    """Whoever waits for it makes no progress, and that is what a supervisor looks at."""
+    with System(*SMALL, "--tensor-parallel", "2", model_path=fixture("tiny-llama")) as node:
+        node.wait_ready()
+        executor = node.pids()["executor"]
+        rank = children(executor)[0]
+        events, ended = node.stream("12345", lambda _: os.kill(rank, signal.SIGSTOP), max_tokens=200,
+                                    ignore_eos=True)
+        good, seen = ended_truthfully(events, ended, 200)
+        check(good, f"the client saw {seen}")
+        wait_for("a new executor", 30, lambda: node.pids().get("executor") not in (None, executor))
+        wait_for("the end of the frozen rank", 5, lambda: not os.path.exists(f"/proc/{rank}"))
+        node.wait_ready()
+        check(node.complete("12345", max_tokens=4)["choices"], "the new group serves")
+
+
 def what_cannot_be_shared_is_refused_with_the_numbers():
     import subprocess
     for options, words in (
@@ -112,4 +132,4 @@ def what_cannot_be_shared_is_refused_with_the_numbers():
 
 if __name__ == "__main__":
     main([two_ranks_answer_as_one_executor, a_lost_rank_ends_the_group_and_a_new_one_serves,
-          what_cannot_be_shared_is_refused_with_the_numbers])
+          a_frozen_rank_is_noticed, what_cannot_be_shared_is_refused_with_the_numbers])

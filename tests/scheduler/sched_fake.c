@@ -27,6 +27,9 @@ typedef struct {
     uint32_t extends;
     uint8_t counts[FAKE_SLOTS_MAX];
     uint8_t flags[FAKE_SLOTS_MAX];
+    uint32_t width;
+    uint8_t drafted[FAKE_SLOTS_MAX];
+    uint8_t draft_hits[FAKE_SLOTS_MAX];
     int32_t tokens[FAKE_SLOTS_MAX * FAKE_WIDTH_MAX];
     uint32_t token_count;
     uint32_t hash_rows[FAKE_SLOTS_MAX];
@@ -44,6 +47,8 @@ struct sched_fake {
     uint64_t applied;
     bool awaits_full;
     bool refuses_next;
+    bool drafts_come;
+    uint64_t cost_ns[2]; /* of a step: narrow, wide */
     step_t steps[FAKE_STEPS_MAX + 1];
     uint32_t step_first;
     uint32_t step_count;
@@ -108,6 +113,7 @@ sched_fake_new(const sched_fake_options_t *options)
     require(options->width <= FAKE_WIDTH_MAX);
     self->options = *options;
     self->options.width = options->width == 0 ? 1 : options->width;
+    sched_fake_set_drafts(self, true, 1000, 1300);
     uint32_t stride = 0;
     for (uint32_t g = 0; g < options->group_count; g++) {
         uint32_t positions = options->model_len_max + self->options.width - 1;
@@ -327,9 +333,13 @@ decode(sched_fake_t *self, uint32_t slot_index, step_t *step)
 {
     slot_t *slot = &self->slots[slot_index];
     uint32_t begin = slot->known - 1;
-    uint32_t width = self->options.width;
-    uint32_t accepted = sched_fake_accepted(slot->tokens, slot->known, width);
-    sample(self, slot_index, step, accepted);
+    uint32_t width = step->width;
+    uint32_t right = sched_fake_accepted(slot->tokens, slot->known, self->options.width) - 1;
+    right = self->drafts_come ? right : 0;
+    uint32_t tested = self->drafts_come ? (width > 1 ? width - 1 : 1) : 0;
+    sample(self, slot_index, step, 1 + (width > 1 ? right : 0));
+    step->drafted[step->rows] = (uint8_t)tested;
+    step->draft_hits[step->rows] = (uint8_t)(right < tested ? right : tested);
     bool is_nan = (step->flags[step->rows] & PROTO_ROW_NAN) != 0;
     uint32_t kept = is_nan ? begin + 1 : begin + step->counts[step->rows];
     forward(self, slot_index, begin, kept, begin + width);
@@ -450,13 +460,23 @@ sched_fake_plan(sched_fake_t *self, const proto_plan_t *plan, proto_plan_refused
     }
     require(self->step_count <= self->options.overlap_depth_max);
     step_t *step = &self->steps[(self->step_first + self->step_count) % (FAKE_STEPS_MAX + 1)];
-    *step = (step_t){.step = plan->step};
+    bool is_narrow = self->options.tells_drafts && plan->width == 1;
+    require(is_narrow || plan->width == self->options.width);
+    *step = (step_t){.step = plan->step, .width = plan->width};
     apply_tables(self, plan);
     run_rows(self, plan, step);
     self->step_count++;
     self->applied = plan->step;
     self->awaits_full = false;
     return true;
+}
+
+void
+sched_fake_set_drafts(sched_fake_t *self, bool come, uint64_t narrow_ns, uint64_t wide_ns)
+{
+    self->drafts_come = come;
+    self->cost_ns[0] = narrow_ns;
+    self->cost_ns[1] = wide_ns;
 }
 
 void
@@ -477,7 +497,9 @@ sched_fake_result(sched_fake_t *self, proto_step_result_t *out)
     *out = (proto_step_result_t){
         .step = step->step,
         .mode = step->rows == 0 ? PROTO_STEP_IDLE : PROTO_STEP_DECODE_EAGER,
-        .duration_ns = 1000,
+        .duration_ns = self->cost_ns[step->width > 1],
+        .drafted = {step->drafted, self->options.tells_drafts ? step->rows : 0},
+        .draft_hits = {step->draft_hits, self->options.tells_drafts ? step->rows : 0},
         .computed_tokens = step->computed,
         .token_counts = {step->counts, step->rows},
         .row_flags = {step->flags, step->rows},

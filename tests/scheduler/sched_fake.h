@@ -33,6 +33,7 @@ typedef struct {
     uint32_t page_tokens;
     uint32_t parent_count;
     uint32_t width;       /* of decode rows; 0 = 1 */
+    bool tells_drafts;    /* results tell of candidates */
     bool withhold_hashes; /* results tell of no page */
     uint32_t group_count;
     uint32_t kinds[4];
@@ -69,6 +70,10 @@ int32_t sched_fake_next(const int32_t *tokens, uint32_t length);
 
 /* The tokens that a wide row gives behind `length` tokens, if nothing ends it. */
 uint32_t sched_fake_accepted(const int32_t *tokens, uint32_t length, uint32_t width);
+
+/* With tells_drafts: whether candidates come from now on (they do at first), and what a step
+ * costs. */
+void sched_fake_set_drafts(sched_fake_t *self, bool come, uint64_t narrow_ns, uint64_t wide_ns);
 
 /* ADMIT. */
 void sched_fake_admit(sched_fake_t *self, const sched_admission_t *admission,

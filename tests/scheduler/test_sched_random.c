@@ -38,6 +38,7 @@ static void
 add_states(random_t *random, sched_fake_options_t *options)
 {
     options->width = 1 + draw(random, 4);
+    options->tells_drafts = options->width > 1 && draw(random, 2) == 0;
     options->group_count = 1 + draw(random, 4);
     uint32_t state = draw(random, options->group_count);
     for (uint32_t g = 0; g < options->group_count; g++) {
