@@ -26,7 +26,7 @@ def tiny(*options, **fields):
 
 
 def accepted(node):
-    return node.metric("onepath_drafts_accepted_total")
+    return node.metric("onepath_draft_accepted_tokens_total")
 
 
 def use(node):
