@@ -7,6 +7,7 @@
 
 #include "actor_executor_core.h"
 #include "actor_executor_device.h"
+#include "actor_executor_kv.h"
 #include "actor_exit.h"
 #include "actor_log.h"
 #include "actor_shell.h"
@@ -23,6 +24,9 @@ typedef struct {
     actor_executor_device_t *device;
     actor_shell_t *shell;
     uint8_t page_hash_key[PROTO_HASH_SIZE_BYTES]; /* drawn at start unless one is given */
+    actor_executor_kv_t *kv; /* room for a registration; NULL = the cache is not shared */
+    uint32_t kv_peer;        /* link to a kv-transfer; ACTOR_PEER_NONE = there is none */
+    bool is_loaded;
     bool is_failed;
     proto_status_t failure;
 } executor_t;
@@ -30,9 +34,52 @@ typedef struct {
 /* ---- the core's operations, with what only the device knows ---------------------------------- */
 
 static void
+register_cache(executor_t *self)
+{
+    const run_executor_t *run = actor_executor_device_run(self->device);
+    if (self->kv == NULL || !self->is_loaded || self->kv_peer == ACTOR_PEER_NONE || run == NULL) {
+        return;
+    }
+    proto_body_t body;
+    proto_status_t status = actor_executor_kv_describe(self->kv, run, &body.kv_arena);
+    if (status != STATUS_OK) {
+        actor_log(ACTOR_LOG_ERROR, "executor.kv", 0, NULL,
+                  "the cache cannot be registered for transfers: %s", proto_status_text(status));
+        return;
+    }
+    /* Queued until this step's messages are out. */
+    actor_shell_inject(self->shell, PROTO_KIND_KV_ARENA, self->kv_peer, &body);
+}
+
+/* What the core needs no state for: whether there is something to register, and where. */
+static void
+watch_kv(executor_t *self, const actor_input_t *input)
+{
+    bool is_local = input->from.index == ACTOR_PEER_LOCAL;
+    const proto_body_t *body = input->body;
+    if (is_local && input->header->kind == PROTO_KIND_PEER_UP &&
+        body->peer_up.role == PROTO_ROLE_KV_TRANSFER) {
+        self->kv_peer = body->peer_up.peer;
+        register_cache(self);
+    } else if (is_local && input->header->kind == PROTO_KIND_PEER_DOWN &&
+               body->peer_down.peer == self->kv_peer) {
+        self->kv_peer = ACTOR_PEER_NONE;
+    } else if (is_local && input->header->kind == PROTO_KIND_DEVICE_READY && !self->is_loaded) {
+        self->is_loaded = true;
+        register_cache(self);
+    } else if (!is_local && input->header->kind == PROTO_KIND_NAK &&
+               input->from.index == self->kv_peer) {
+        actor_log(ACTOR_LOG_ERROR, "executor.kv", 0, NULL,
+                  "the kv-transfer refuses the cache: %.*s", (int)body->nak.detail.size_bytes,
+                  body->nak.detail.data);
+    }
+}
+
+static void
 ops_step(void *context, const actor_input_t *input, actor_outbox_t *outbox)
 {
     executor_t *self = context;
+    watch_kv(self, input);
     if (self->options.on_input == NULL) {
         self->core_ops->step(self->core, input, outbox);
         return;
@@ -248,13 +295,20 @@ open_core(executor_t *self)
 static proto_status_t
 open_shell(executor_t *self, const actor_executor_options_t *options)
 {
-    const actor_link_options_t links[] = {
-        {.peer_role = PROTO_ROLE_SCHEDULER,
-         .endpoint = options->scheduler_endpoint,
-         .bind = options->bind,
-         .fingerprint = options->fingerprint},
-        {.peer_role = PROTO_ROLE_DRAFTER, .endpoint = options->drafter_endpoint, .bind = true},
-    };
+    actor_link_options_t links[3] = {{.peer_role = PROTO_ROLE_SCHEDULER,
+                                      .endpoint = options->scheduler_endpoint,
+                                      .bind = options->bind,
+                                      .fingerprint = options->fingerprint}};
+    uint32_t link_count = 1;
+    if (options->drafter_endpoint != NULL) {
+        links[link_count++] = (actor_link_options_t){.peer_role = PROTO_ROLE_DRAFTER,
+                                                     .endpoint = options->drafter_endpoint,
+                                                     .bind = true};
+    }
+    if (options->kv_endpoint != NULL) {
+        links[link_count++] = (actor_link_options_t){.peer_role = PROTO_ROLE_KV_TRANSFER,
+                                                     .endpoint = options->kv_endpoint};
+    }
     const proto_clock_t *clock = proto_clock_system();
     actor_shell_options_t shell = {.name = options->name != NULL ? options->name : "executor",
                                    .epoch = options->epoch != 0 ? options->epoch
@@ -262,7 +316,7 @@ open_shell(executor_t *self, const actor_executor_options_t *options)
                                    .ops = &self->ops,
                                    .core = self,
                                    .links = links,
-                                   .link_count = options->drafter_endpoint != NULL ? 2 : 1,
+                                   .link_count = link_count,
                                    .supervisor_endpoint = options->supervisor_endpoint,
                                    .ring_fd = options->ring_fd,
                                    .local = on_local,
@@ -283,10 +337,15 @@ actor_executor_run(const actor_executor_options_t *options)
                   "no endpoint of a scheduler is given");
         return ACTOR_EXIT_CONFIG;
     }
-    executor_t self = {.options = *options, .failure = STATUS_OK};
+    executor_t self = {.options = *options, .kv_peer = ACTOR_PEER_NONE, .failure = STATUS_OK};
+    self.options.run.share_cache = options->run.share_cache || options->kv_endpoint != NULL;
     draw_page_hash_key(&self);
     fill_null_options(&self.options);
-    proto_status_t status = open_core(&self);
+    proto_status_t status =
+        options->kv_endpoint == NULL ? STATUS_OK : actor_executor_kv_new(&self.kv);
+    if (status == STATUS_OK) {
+        status = open_core(&self);
+    }
     if (status != STATUS_OK) {
         goto done;
     }
@@ -315,5 +374,6 @@ done_device:
 done_core:
     actor_executor_core_destroy(&self.core);
 done:
+    actor_executor_kv_destroy(&self.kv);
     return actor_exit_code(status);
 }

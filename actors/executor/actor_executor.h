@@ -32,6 +32,8 @@ typedef struct {
     uint32_t bad_plans_max;          /* in a row, before it complains of the scheduler: 8 */
     const char *drafter_endpoint;    /* it binds this one for a drafter, with run.draft_ring_path;
                                       * none */
+    const char *kv_endpoint;         /* of the node's kv-transfer, to which the cache is registered:
+                                      * sets run.share_cache; none */
     void *zmq_context;               /* for a drafter in the same process (inproc://); its own */
 
     /* The device.  on_complete, progress and error of `run` are the actor's own. */

@@ -320,7 +320,11 @@ step_peer(actor_executor_core_t *self, const actor_input_t *input, actor_outbox_
         actor_executor_drafter_says(self, input, outbox);
         return;
     }
-    if (!self->is_linked || input->from.index != self->scheduler.index) {
+    bool is_scheduler = self->is_linked && input->from.index == self->scheduler.index;
+    if (!is_scheduler && input->header->kind == PROTO_KIND_NAK) {
+        return; /* of a kv-transfer: its shell has logged it */
+    }
+    if (!is_scheduler) {
         answer_nak(input, STATUS_ERR_STALE, "not the scheduler in charge", input->from, outbox);
         return;
     }
@@ -332,6 +336,18 @@ step_peer(actor_executor_core_t *self, const actor_input_t *input, actor_outbox_
         reset(self, input->body->reset.detail, outbox);
     } else if (input->header->kind != PROTO_KIND_NAK) {
         answer_nak(input, STATUS_ERR_UNSUPPORTED, "not for an executor", input->from, outbox);
+    }
+}
+
+/* The shell knows when the model is loaded and a kv-transfer is linked: its link is the number of
+ * the request. */
+static void
+register_arena(const actor_input_t *input, actor_outbox_t *outbox)
+{
+    uint64_t peer = input->header->request;
+    if (peer > ACTOR_PEER_LOCAL && peer < ACTOR_PEER_COUNT_MAX) {
+        actor_outbox_push(outbox, (actor_peer_t){(uint32_t)peer}, PROTO_KIND_KV_ARENA, 0,
+                          input->body);
     }
 }
 
@@ -348,6 +364,8 @@ step_local(actor_executor_core_t *self, const actor_input_t *input, actor_outbox
         device_ready(self, input, outbox);
     } else if (input->header->kind == PROTO_KIND_DEVICE_FAILED) {
         device_failed(self, input, outbox);
+    } else if (input->header->kind == PROTO_KIND_KV_ARENA) {
+        register_arena(input, outbox);
     } else if (input->header->kind == PROTO_KIND_STEP_DONE) {
         actor_executor_step_done(self, input, outbox);
     }
@@ -511,7 +529,9 @@ outbox_size(const actor_executor_core_options_t *limits)
     size_t result = slots * (size_t)(5 + 16 * 4 + 16 * LOGPROB_WIDTH_MAX * 8);
     result += (2 * slots + limits->step_tokens_max) * (size_t)(PROTO_HASH_SIZE_BYTES + 8);
     size_t columns = 20 * PROTO_COLUMN_ALIGN * (slots + 4);
-    return setups + patches + clears + rows + result + columns + (slots + 6) * BODY_SIZE_MAX;
+    enum { ARENA_SIZE_MAX = 256 << 10 }; /* a registration at a kv-transfer, in a step of its own */
+    return setups + patches + clears + rows + result + columns + (slots + 6) * BODY_SIZE_MAX +
+           ARENA_SIZE_MAX;
 }
 
 proto_status_t

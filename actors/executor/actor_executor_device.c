@@ -576,3 +576,9 @@ actor_executor_device_destroy(actor_executor_device_t **self_p)
     free(self);
     *self_p = NULL;
 }
+
+const run_executor_t *
+actor_executor_device_run(const actor_executor_device_t *self)
+{
+    return self->run;
+}

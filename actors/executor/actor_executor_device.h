@@ -44,4 +44,8 @@ uint32_t actor_executor_device_layer(const actor_executor_device_t *self);
 /* Stops the thread after the call that it is in, and joins it; the shell must be stopping. */
 void actor_executor_device_destroy(actor_executor_device_t **self_p);
 
+/* The loaded executor, for what does not change any more; NULL before DEVICE_READY, or with the
+ * null device. */
+const run_executor_t *actor_executor_device_run(const actor_executor_device_t *self);
+
 #endif

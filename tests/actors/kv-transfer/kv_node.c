@@ -366,6 +366,21 @@ cluster_kill(cluster_t *self, node_t *node)
     node->pid = 0;
 }
 
+static void
+start_executor(const cluster_t *self, node_t *node)
+{
+    char scheduler[128];
+    char kv[128];
+    (void)snprintf(scheduler, sizeof scheduler, "ipc://%s/nobody", self->dir);
+    (void)snprintf(kv, sizeof kv, "ipc://%s/%s", self->dir, node->name);
+    node->executor_pid = fork();
+    ck_assert_int_ge(node->executor_pid, 0);
+    if (node->executor_pid == 0) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+        _exit(self->options.run_executor(scheduler, kv));
+    }
+}
+
 void
 cluster_open(cluster_t *self, const cluster_options_t *options)
 {
@@ -390,6 +405,10 @@ cluster_open(cluster_t *self, const cluster_options_t *options)
     if (self->destination.pid == 0) {
         run_child(self, &self->destination, options->destination_fault);
     }
+    if (options->run_executor != NULL) {
+        start_executor(self, &self->source);
+        start_executor(self, &self->destination);
+    }
     open_puppets(self, &self->source);
     open_puppets(self, &self->destination);
     cluster_wait(self, is_linked, "puppets are linked");
@@ -402,6 +421,10 @@ cluster_close(cluster_t *self)
 {
     node_t *nodes[2] = {&self->source, &self->destination};
     for (uint32_t n = 0; n < 2; n++) {
+        if (nodes[n]->executor_pid > 0) {
+            (void)kill(nodes[n]->executor_pid, SIGKILL);
+            (void)waitpid(nodes[n]->executor_pid, NULL, 0);
+        }
         if (nodes[n]->pid > 0) {
             cluster_kill(self, nodes[n]);
         }
@@ -575,9 +598,11 @@ is_answered(const cluster_t *self)
 void
 cluster_register(cluster_t *self, node_t *node)
 {
-    node_register(node);
+    if (self->options.run_executor == NULL) {
+        node_register(node);
+    }
     self->asked = node;
-    for (uint64_t key = 1; key < 2000; key++) {
+    for (uint64_t key = 1; key < 5000; key++) {
         uint64_t transfer = node->epoch / 1000 + key;
         node->role.done_count = 0;
         proto_body_t body;

@@ -41,6 +41,7 @@ typedef struct {
     char dir[64];
     uint64_t epoch;
     pid_t pid;
+    pid_t executor_pid; /* of a real one; 0 = none */
     puppet_t role;
     puppet_t scheduler;
     puppet_t executor;
@@ -61,6 +62,9 @@ typedef struct {
     const char *source_fault; /* NULL = none */
     const char *destination_fault;
     uint64_t stall_ns;
+    /* Runs a real executor in a process of its own, instead of the puppets' arenas; NULL = those.
+     */
+    int (*run_executor)(const char *scheduler_endpoint, const char *kv_endpoint);
 } cluster_options_t;
 
 typedef struct {
