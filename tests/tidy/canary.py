@@ -28,6 +28,11 @@ PLANTED = [
      'onepath_process_test(x x.py "process" 9 a)\n',
      {"tests/process/x.py": "def a():\n    pass\n\n\ndef b():\n    pass\n\n\nmain([a, b])\n"}),
     ("registered", "docs/gates.md", "| a gate | a_test_that_is_gone |\n", {}),
+    ("registered", "docs/hazards.md", "| 1 | a hazard | a_test_that_is_gone |\n", {}),
+    ("native", "examples/x.py", "import pic" + "kle\n", {}),
+    ("native", "tools/x.py", "value = ev" + "al(text)\n", {}),
+    ("native", "examples/x.py", "subprocess.run(words, shell=" + "True)\n", {}),
+    ("native", "log/log_x.c", "void *f = dlop" + "en(name, 0);\n", {}),
     # One for each gate of tests/tidy/gates.py.
     ("gates", "gpu/run/run_x.c", "void init_forward_metadata_replay(void);\n", {}),
     ("gates", "gpu/sample/sample_x.c", "int is_all_greedy;\n", {}),
@@ -61,6 +66,24 @@ def run(check, files):
                                "--source", folder], capture_output=True, text=True).returncode
 
 
+def program_failures():
+    """A program without hardening and with a library that nobody lists."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.makedirs(f"{folder}/bin")
+        with open(f"{folder}/x.c", "w", encoding="utf-8") as file:
+            file.write("#include <math.h>\nint main(int n, char **v) { (void)v; return (int)cos(n); }\n")
+        done = subprocess.run(["cc", "-no-pie", "-fno-stack-protector", "-Wl,-z,norelro,-z,execstack", "-o",
+                               f"{folder}/bin/onepath", f"{folder}/x.c", "-lm"], check=False)
+        text = subprocess.run([sys.executable, os.path.join(HERE, "tidy.py"), "hardening", "--source", folder,
+                               "--build", folder], capture_output=True, text=True, check=False).stdout
+    missed = [word for word in ("PIE", "RELRO", "executable stack", "stack protector", "FORTIFY", "libm.so")
+              if word not in text]
+    if done.returncode != 0 or missed:
+        print(f"hardening did not find {missed} in a program without any: {text}")
+        return 1
+    return 0
+
+
 def main():
     failures = 0
     for check, name, text, others in PLANTED:
@@ -70,6 +93,7 @@ def main():
         if run(check, {name: "\n", **others}) != 0:
             print(f"{check} found something in a clean {name}")
             failures += 1
+    failures += program_failures()
     print(f"tidy canary: {len(PLANTED)} planted, {failures} failures")
     return 1 if failures else 0
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 
 import gates
+import security
 
 # Lowest floor first.  A room may include its own headers and those of the rooms it names.
 ROOMS = {
@@ -252,20 +253,28 @@ def names_in_main(tree):
     return None
 
 
-def names_in_gates(source):
-    """docs/gates.md names tests and planted violations: they must be there."""
-    document = os.path.join(source, "docs", "gates.md")
+def check_native(options):
+    yield from security.native_findings(options, walk, lines_of)
+
+
+def check_hardening(options):
+    yield from security.hardening_findings(options, lines_of)
+
+
+def names_in_document(source, name):
+    """docs/gates.md and hazards.md name tests and planted violations: they must be there."""
+    document = os.path.join(source, "docs", name)
     if not os.path.exists(document):
         return
     known = set()
     for _, path in walk(source, (".c", ".py"), ("tests",)):
-        known.update(re.findall(r"START_TEST\((\w+)\)|^    \"(\w+)\": \($",
+        known.update(re.findall(r"START_TEST\((\w+)\)|^    \"(\w+)\": \($|^def (\w+)\(",
                                 "\n".join(lines_of(path)), re.M))
-    known = {name for pair in known for name in pair}
+    known = {found for some in known for found in some}
     for number, line in enumerate(lines_of(document), 1):
-        for name in re.findall(r"(?<![`/\w.])[a-z]+(?:_[a-z0-9]+){3,}(?![`(\w])", line):
-            if name not in known:
-                yield "docs/gates.md", number, f"there is no test {name}"
+        for test in re.findall(r"(?<![`/\w.])[a-z]+(?:_[a-z0-9]+){3,}(?![`(\w])", line):
+            if test not in known:
+                yield f"docs/{name}", number, f"there is no test {test}"
 
 
 def check_registered(options):
@@ -276,7 +285,8 @@ def check_registered(options):
             if len(re.findall(r"\b" + match.group(1) + r"\b", text)) < 2:
                 yield (relative, text.count("\n", 0, match.start()) + 1,
                        f"the test {match.group(1)} is in no case")
-    yield from names_in_gates(options.source)
+    for document in ("gates.md", "hazards.md"):
+        yield from names_in_document(options.source, document)
     folder = os.path.join(options.source, "tests", "process")
     lists = os.path.join(folder, "CMakeLists.txt")
     if not os.path.exists(lists):

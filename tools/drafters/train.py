@@ -46,7 +46,7 @@ def arguments():
 
 def sequences(target, options):
     if options.data and os.path.exists(options.data):
-        return torch.load(options.data).to(options.device)
+        return torch.load(options.data, weights_only=True).to(options.device)
     made, count, start = [], 0, time.time()
     for rows in data.sequences(target, options.rows, options.length, options.seed, min(512, options.rows // 4)):
         made.append(rows.to(torch.int32))
