@@ -3,7 +3,7 @@
  * same kind of endpoint, taken in turns in one run.
  *
  *   bench_actor_step [--regime a|b] [--rounds N] [--quick] [--case NAME] [--calls] [--overlap]
- *                    [--device-thread] [--json FILE]
+ *                    [--device-thread] [--curve] [--json FILE]
  *
  * Regime a: both processes (and both bare ones) on one core, the load on the other: what the
  * software costs; the goals are for it.  Regime b: one core each.
@@ -12,6 +12,7 @@
  *   transport  step minus the executor's core: sockets, codec, both shells, and the null device,
  *              which runs on the executor's own thread; --device-thread adds the hand-over to a
  *              device thread and back, as with a real device
+ *   --curve    only this: the step at batch 64 over TCP with CURVE keys beside the one without
  * Exits with 1 if a goal is missed. */
 #include <signal.h>
 #include <stdio.h>
@@ -273,6 +274,9 @@ make_endpoints(node_t *node)
                    node->folder);
     (void)snprintf(node->executor_endpoint, sizeof node->executor_endpoint, "ipc://%s/executor",
                    node->folder);
+    if (node->tcp) {
+        keys_make(node);
+    }
     (void)snprintf(node->bare_endpoint, sizeof node->bare_endpoint, "ipc://%s/bare", node->folder);
 }
 
@@ -285,6 +289,7 @@ remove_endpoints(const node_t *node)
         (void)snprintf(path, sizeof path, "%s/%s", node->folder, names[i]);
         (void)unlink(path);
     }
+    keys_remove(node);
     (void)rmdir(node->folder);
 }
 
@@ -378,6 +383,34 @@ print_calls(const figures_t *f)
     (void)fflush(stdout);
 }
 
+/* The step with encrypted links beside the plain one, taken in turns; 1 if it costs too much. */
+static int
+compare_curve(node_t node, uint32_t rounds)
+{
+    static const case_t which = {"64", 64, false, 100};
+    static const double limit = 1.25;
+    double ratios[ROUNDS_MAX];
+    figures_t plain = {0};
+    figures_t curve = {0};
+    node.tcp = true;
+    for (uint32_t round = 0; round < rounds; round++) {
+        node.curve = false;
+        run_case(&which, node, 2, &plain);
+        node.curve = true;
+        run_case(&which, node, 2, &curve);
+        ratios[round] = curve.step_p50 / plain.step_p50;
+        (void)printf("round %u: plain step %.1f us, CURVE step %.1f us, ratio %.3f\n", round,
+                     plain.step_p50, curve.step_p50, ratios[round]);
+        (void)fflush(stdout);
+    }
+    qsort(ratios, rounds, sizeof ratios[0], compare_double);
+    bool is_good = ratios[rounds / 2] <= limit;
+    (void)printf("CURVE / plain, batch 64 over TCP: median %.3f (%.3f-%.3f) <= %.2f  %s\n",
+                 ratios[rounds / 2], ratios[0], ratios[rounds - 1], limit,
+                 is_good ? "ok" : "MISSED");
+    return is_good ? 0 : 1;
+}
+
 int
 main(int argc, char **argv)
 {
@@ -407,13 +440,15 @@ main(int argc, char **argv)
             which_calls = true;
         } else if (strcmp(argv[i], "--overlap") == 0) {
             node.overlap = true;
+        } else if (strcmp(argv[i], "--curve") == 0) {
+            node.curve = true;
         } else if (strcmp(argv[i], "--device-thread") == 0) {
             node.device_thread = true;
         } else {
             (void)fprintf(
                 stderr,
                 "usage: bench_actor_step [--regime a|b] [--rounds N] [--quick] [--case NAME] "
-                "[--calls] [--overlap] [--device-thread] [--json FILE]\n");
+                "[--calls] [--overlap] [--device-thread] [--curve] [--json FILE]\n");
             return 78;
         }
     }
@@ -425,6 +460,9 @@ main(int argc, char **argv)
     shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (shared == MAP_FAILED) {
         die("no shared memory");
+    }
+    if (node.curve) {
+        return compare_curve(node, rounds);
     }
     static figures_t figures[CASES];
     bool is_good = true;

@@ -65,6 +65,8 @@ typedef struct {
     bool full_plans;
     bool overlap;
     bool device_thread;
+    bool tcp;   /* links over loopback instead of ipc */
+    bool curve; /* and encrypted */
 } node_t;
 
 /* ---- processes (bench_step_peers.c) ---------------------------------------------------------- */
@@ -75,6 +77,13 @@ pid_t start_executor(const node_t *node, shared_t *shared);
 pid_t start_bare_server(const node_t *node, shared_t *shared);
 /* DEALER: reads a count from `commands`, makes that many round trips, writes it to `answers`. */
 pid_t start_bare_client(const node_t *node, shared_t *shared, int commands, int answers);
+
+/* ---- keys (bench_step_keys.c) ---------------------------------------------------------------- */
+/* Gives the node TCP endpoints, and its actors keys in its folder. */
+void keys_make(node_t *node);
+/* This process is that actor, with its key if the node has some. */
+void keys_use(const node_t *node, const char *name);
+void keys_remove(const node_t *node);
 
 /* ---- load (bench_step_load.c) ---------------------------------------------------------------- */
 typedef struct load load_t;

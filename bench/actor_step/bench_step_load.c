@@ -128,6 +128,7 @@ load_open(const node_t *node)
     if (self == NULL) {
         die("no memory");
     }
+    keys_use(node, "gateway");
     encode_sampling(self);
     self->ops = (actor_core_ops_t){.name = "gateway",
                                    .role = PROTO_ROLE_GATEWAY,

@@ -69,6 +69,7 @@ start_executor(const node_t *node, shared_t *shared)
     if (pid > 0) {
         return pid;
     }
+    keys_use(node, "executor");
     actor_executor_options_t options = {.scheduler_endpoint = node->executor_endpoint,
                                         .ring_fd = -1,
                                         .stop = &shared->stop,
@@ -182,6 +183,7 @@ start_scheduler(const node_t *node, shared_t *shared)
     if (pid > 0) {
         return pid;
     }
+    keys_use(node, "scheduler");
     scheduler_t self = {.shared = shared};
     const actor_scheduler_core_options_t limits = {.queue_len_max = 2 * BATCH_MAX,
                                                    .no_overlap = !node->overlap,
