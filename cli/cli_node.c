@@ -225,6 +225,25 @@ is_cuda_ordinal(const char *text)
            digits[strspn(digits, "0123456789")] == '\0' && strtoul(digits, NULL, 10) < 1024;
 }
 
+static proto_status_t
+check_security(const cli_node_t *node)
+{
+    if (node->scheduler != NULL && !actor_endpoint_is_local(node->scheduler) &&
+        node->curve_keys == NULL && !node->insecure_bind) {
+        fprintf(stderr,
+                "onepath: --scheduler is '%s'; it takes ipc:///PATH or tcp://127.0.0.1:PORT, and "
+                "others only with --curve-keys (see onepath keygen) or --insecure-bind\n",
+                node->scheduler);
+        return STATUS_ERR_CONFIG;
+    }
+    if (strcmp(node->sandbox, "kill") != 0 && strcmp(node->sandbox, "deny") != 0 &&
+        strcmp(node->sandbox, "off") != 0) {
+        fprintf(stderr, "onepath: --sandbox is '%s'; it takes kill, deny or off\n", node->sandbox);
+        return STATUS_ERR_CONFIG;
+    }
+    return STATUS_OK;
+}
+
 proto_status_t
 cli_node_check(const cli_node_t *node)
 {
@@ -264,17 +283,7 @@ cli_node_check(const cli_node_t *node)
                 has_kind ? "--drafter" : "--draft-model");
         return STATUS_ERR_CONFIG;
     }
-    if (node->scheduler != NULL && !actor_endpoint_is_local(node->scheduler) &&
-        node->curve_keys == NULL && !node->insecure_bind) {
-        fprintf(stderr,
-                "onepath: --scheduler is '%s'; it takes ipc:///PATH or tcp://127.0.0.1:PORT, and "
-                "others only with --curve-keys (see onepath keygen) or --insecure-bind\n",
-                node->scheduler);
-        return STATUS_ERR_CONFIG;
-    }
-    if (strcmp(node->sandbox, "kill") != 0 && strcmp(node->sandbox, "deny") != 0 &&
-        strcmp(node->sandbox, "off") != 0) {
-        fprintf(stderr, "onepath: --sandbox is '%s'; it takes kill, deny or off\n", node->sandbox);
+    if (check_security(node) != STATUS_OK) {
         return STATUS_ERR_CONFIG;
     }
     if (node->faults.count > 0 && !node->enable_fault_injection) {
