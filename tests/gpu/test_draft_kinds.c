@@ -206,6 +206,36 @@ prefix_hit(driver_t *driver)
     driver->blocks[2][0] = 1 + driver->columns;
 }
 
+/* A hit that leaves one row to compute: rows in front of it are in no stash, and theirs that stand
+ * in the shared blocks stay as they are. */
+static void
+hit_but_for_one(driver_t *driver)
+{
+    uint32_t hit = 32;
+    scene_request_t *live[] = {&requests[0], &requests[1]};
+    scene_start(driver, 1, 64, live[0]);
+    while (live[0]->length < hit + 8) {
+        scene_round(driver, live, 1, NULL, by_turns);
+    }
+    memcpy(driver->blocks[2], driver->blocks[1], 2 * sizeof driver->blocks[2][0]);
+    *live[1] = (scene_request_t){.answer = &scene_answers[2], .slot = 2};
+    driver_setup(driver, 2, reference.tokens, hit + 1, &scene_answers[2].sampling);
+    driver_extend_t extend = {
+        .slot = 2, .begin = hit, .length = 1, .sample = true, .tokens = reference.tokens + hit};
+    driver_result_t result;
+    driver_step(driver, &extend, 1, NULL, 0, &result);
+    ck_assert_int_eq(result.tokens[0], reference.tokens[hit + 1]);
+    live[1]->length = hit + 2;
+    scene_note(driver, live[1]);
+    while (!is_done(live[0]) && !is_done(live[1])) {
+        scene_round(driver, live, 2, NULL, by_turns);
+    }
+    expect_right(live[0]);
+    expect_right(live[1]);
+    driver->blocks[2][0] = 1 + driver->columns;
+    driver->blocks[2][1] = 2 + driver->columns;
+}
+
 /* Retracted after some rounds, and admitted again into another slot with all its tokens. */
 static void
 retraction(driver_t *driver)
@@ -277,8 +307,8 @@ batch_changes(driver_t *driver)
 
 START_TEST(disturbances_change_no_proposal)
 {
-    static void (*const scenes[])(driver_t *) = {chunks, prefix_hit, retraction, fragmentation,
-                                                 batch_changes};
+    static void (*const scenes[])(driver_t *) = {chunks,     prefix_hit,    hit_but_for_one,
+                                                 retraction, fragmentation, batch_changes};
     load_reference(kinds[_i]);
     run_executor_options_t options = scene_options("tiny-llama", kinds[_i], WIDTH);
     for (size_t i = 0; i < sizeof scenes / sizeof *scenes; i++) {

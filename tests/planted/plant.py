@@ -20,6 +20,9 @@ WINDOW = ("tests/kernels/test_verify.c", "tests/kernels/kern_sample_bench.c",
 STATE = ("tests/kernels/test_state.c", "tests/kernels/kern_recurrent.c",
          "tests/kernels/kern_reference.c")
 COMMIT = ("tests/gpu/test_state_commit.c", "tests/gpu/gpu_width.c", "tests/gpu/gpu_driver.c")
+CONTRACT = ("tests/gpu/test_draft_contract.c", "tests/gpu/gpu_driver.c")
+CHAIN = ("tests/gpu/test_draft.c", "tests/gpu/draft_scene.c", "tests/gpu/gpu_driver.c")
+KINDS = ("tests/gpu/test_draft_kinds.c", "tests/gpu/draft_scene.c", "tests/gpu/gpu_driver.c")
 RANKS = ("tests/gpu/test_ranks.c", "tests/gpu/gpu_driver.c")
 PLAN_RULES = ("tests/actors/executor/test_actor_executor_rules.c",
               "tests/actors/executor/executor_fixture.c")
@@ -180,6 +183,45 @@ PLANTED = {
           "            const float *next = slot_of(a, own == 0 ? rank : (own + rank - 1) %\n"
           "                                               a->comm->base.rank_count);\n")),
         RANKS, "collectives_add_up_in_the_order_of_the_ranks"),
+    # A draft's steps go on where the accepted tokens end, at the lengths that they say.
+    "step_behind_itself": (
+        "gpu/draft/draft_chain.c",
+        (("b->frontier, step - 1, b->step_positions", "b->frontier, step, b->step_positions"),),
+        CHAIN, "a_forced_reject_costs_its_round_and_nothing_else"),
+    "lengths_not_advanced": (
+        "gpu/draft/draft_chain.c",
+        (("        backend_advance_draft_forward_metadata(frame->backend, b->step_lens, bs);\n", ""),),
+        CHAIN, "a_draft_that_is_the_target_is_always_right"),
+    # Nothing that is no token reaches the target's embedding.
+    "candidate_out_of_range": (
+        "kernels/kern_draft.c",
+        (("from[kept] >= 0 &&\n               (uint32_t)from[kept] < a->vocabulary",
+          "from[kept] != -1"),),
+        ("tests/kernels/test_draft.c", "tests/kernels/kern_reference.c"),
+        "what_is_no_token_ends_the_row_and_is_counted"),
+    # The last row of a chunk reads the token behind it; rows that a request lacks stay unwritten.
+    "chunk_without_its_next": (
+        "kernels/kern_draft.c",
+        (("a->extend_next_ids[b] >= 0 ? a->extend_next_ids[b] : sampled", "sampled"),),
+        KINDS, "disturbances_change_no_proposal"),
+    "unlimited_window": (
+        "kernels/kern_draft.c", (("            if ((int32_t)(a->n - t) > a->counts[b]) {",
+                                  "            if ((int32_t)a->n < 0) {"),),
+        KINDS, "disturbances_change_no_proposal"),
+    # A capture's fill, not a replay's refresh, ends the rows of a block; both slots are apart.
+    "block_seeded_in_replay": (
+        "gpu/backend/paged/backend_slots.c",
+        (("} else if (!refresh->for_graph_replay || refresh->actual_bs == 0) {", "} else {"),),
+        CONTRACT, "rows_of_a_block_see_its_end"),
+    "draft_with_a_floor": (
+        "gpu/backend/paged/backend_slots.c",
+        (("leaf->options.is_draft ? 1 : (int32_t)leaf->options.width",
+          "(int32_t)leaf->options.width"),),
+        CONTRACT, "edits_touch_what_they_name"),
+    "capture_configured_again": (
+        "gpu/model/model_base.c",
+        (("self->taps.count > 0 || taps->count == 0 ||", "taps->count == 0 ||"),),
+        CONTRACT, "capture_is_configured_once_and_fails_when_missing"),
     # Ranks compare what they were told before they compute with each other.
     "blind_mirror": (
         "gpu/run/run_ranks.c",
