@@ -18,6 +18,7 @@ const cli_entry_t cli_commands[] = {
     {"drain", cli_drain, "admit nothing new, finish what is open; can be taken back"},
     {"undrain", cli_undrain, "take a drain back"},
     {"level", cli_level, "how much an actor of a running node logs"},
+    {"report", cli_report, "what a bug report needs, in one file, without prompts"},
     {"log", cli_log, "show, measure, compare, cut, repair and replay recorded messages"},
     {"scheduler", cli_scheduler, "attach another scheduler to a running node, and go back"},
     {"executor", cli_executor, "check a running executor's graphs, switch them off and on"},

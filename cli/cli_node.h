@@ -143,6 +143,7 @@ int cli_config(int argc, char **argv);
 int cli_completion(int argc, char **argv);
 int cli_doctor(int argc, char **argv);
 int cli_man(int argc, char **argv);
+int cli_report(int argc, char **argv);
 int cli_log(int argc, char **argv);
 int cli_sim(int argc, char **argv);
 int cli_scheduler(int argc, char **argv);

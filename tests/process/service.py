@@ -2,10 +2,13 @@
 
 The socket of systemd is a double: this script listens where systemd would.
 """
+import json
 import os
 import signal
 import socket
+import struct
 import subprocess
+import tarfile
 import tempfile
 import time
 
@@ -155,8 +158,45 @@ def a_model_by_its_name_on_a_hub_is_told_how_to_fetch():
         check_refused([system.binary(), "serve", name], {}, f"the model '{name}' cannot be opened: No such file")
 
 
+def a_report_has_everything_but_prompts():
+    prompt = "The zyzzyva of Quetzalcoatl whispers 31415926"
+    with tempfile.TemporaryDirectory() as folder:
+        log, out = folder + "/log", folder + "/report.tar"
+        with node(folder, "--record", log) as live:
+            live.wait_ready()
+            live.complete(prompt)
+            tokens = live.request("POST", "/tokenize", {"prompt": prompt})[1]["tokens"]
+            command = [system.binary(), "report", log, "--out", out, "--crashes", "0", "--run-dir", folder + "/run"]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+            check(done.returncode == 0, f"{done.returncode} {done.stdout}{done.stderr}")
+            check(live.stop() == 0, "an orderly end")
+        check(subprocess.run(command, capture_output=True, timeout=60, check=False).returncode == 78, "written over")
+        check(os.stat(out).st_mode & 0o777 == 0o600, "for its owner alone")
+        secret = struct.pack(f"<{len(tokens)}i", *tokens)
+        recorded = b"".join(open(os.path.join(log, name), "rb").read() for name in os.listdir(log))
+        check(secret in recorded, "the log itself has the prompt")
+        with open(out, "rb") as file:
+            packed = file.read()
+        check(secret not in packed and b"zyzzyva" not in packed, "the prompt is in the report")
+        with tarfile.open(out) as file:
+            top = {m.name.split("/")[0] for m in file}
+            check(len(top) == 1, f"{top}")
+            file.extractall(folder)
+        root = os.path.join(folder, top.pop())
+        for name in ("machine.txt", "settings.yaml", "node.json", "digests.txt"):
+            check(os.path.getsize(os.path.join(root, name)) > 0, name)
+        done = subprocess.run(["sha256sum", "--check", "--strict", "digests.txt"], cwd=root, capture_output=True,
+                              text=True, check=False)
+        check(done.returncode == 0 and done.stdout.count(": OK") >= 6, done.stdout + done.stderr)
+        with open(os.path.join(root, "node.json"), encoding="utf-8") as file:
+            check({a["name"] for a in json.load(file)["actors"]} >= {"gateway", "scheduler", "executor"}, "its actors")
+        done = subprocess.run([system.binary(), "log", "replay", root + "/log0", "--actor", "scheduler"],
+                              capture_output=True, text=True, timeout=60, check=False)
+        check(done.returncode == 0, f"the redacted log replays: {done.stdout}{done.stderr}")
+
+
 if __name__ == "__main__":
     system.main([systemd_hears_ready_watchdog_and_stopping, a_watchdog_of_another_process_is_not_fed,
                  a_probe_tells_alive_started_and_ready_apart,
                  settings_come_from_a_file_below_environment_and_options,
-                 a_model_by_its_name_on_a_hub_is_told_how_to_fetch])
+                 a_model_by_its_name_on_a_hub_is_told_how_to_fetch, a_report_has_everything_but_prompts])
