@@ -10,6 +10,8 @@
 #include "actor_log.h"
 #include "actor_restart.h"
 #include "actor_socket.h"
+#include "config_schema.h"
+#include "config_value.h"
 #include "proto_messages.h"
 #include "proto_require.h"
 
@@ -236,10 +238,28 @@ check_security(const cli_node_t *node)
                 node->scheduler);
         return STATUS_ERR_CONFIG;
     }
-    if (strcmp(node->sandbox, "kill") != 0 && strcmp(node->sandbox, "deny") != 0 &&
-        strcmp(node->sandbox, "off") != 0) {
-        fprintf(stderr, "onepath: --sandbox is '%s'; it takes kill, deny or off\n", node->sandbox);
-        return STATUS_ERR_CONFIG;
+    return STATUS_OK;
+}
+
+/* Options that take one of some words, as the schema has them. */
+static proto_status_t
+check_choices(const cli_node_t *node)
+{
+    for (uint32_t i = 0; i < cli_node_option_count; i++) {
+        const cli_option_t *option = &cli_node_options[i];
+        const config_key_t *key = config_schema_find_option(option->name);
+        if (key == NULL || key->type != CONFIG_TYPE_CHOICE || option->type != CLI_OPTION_TEXT) {
+            continue;
+        }
+        const char *field = (const char *)node + option->offset_bytes;
+        const char *text = *(const char *const *)(const void *)field;
+        char message[CONFIG_MESSAGE_SIZE_BYTES];
+        uint64_t number = 0;
+        if (text != NULL && config_value_parse(key, text, &number, message) != STATUS_OK) {
+            fprintf(stderr, "onepath: --%s is '%s'%s; %s\n", option->name, text,
+                    cli_options_origin(option->name), message);
+            return STATUS_ERR_CONFIG;
+        }
     }
     return STATUS_OK;
 }
@@ -247,7 +267,7 @@ check_security(const cli_node_t *node)
 proto_status_t
 cli_node_check(const cli_node_t *node)
 {
-    if (check_graphs(node) != STATUS_OK) {
+    if (check_choices(node) != STATUS_OK || check_graphs(node) != STATUS_OK) {
         return STATUS_ERR_CONFIG;
     }
     if (strcmp(node->device, "auto") != 0 && strcmp(node->device, "cpu") != 0 &&
@@ -260,16 +280,6 @@ cli_node_check(const cli_node_t *node)
         fprintf(stderr, "onepath: --tensor-parallel is %u; %s\n", node->tensor_parallel,
                 node->null_device ? "the null device has no model to share"
                                   : "the CUDA device has no collectives yet (--device cpu has)");
-        return STATUS_ERR_CONFIG;
-    }
-    if (strcmp(node->cache_dtype, "auto") != 0 && strcmp(node->cache_dtype, "f16") != 0 &&
-        strcmp(node->cache_dtype, "f32") != 0) {
-        fprintf(stderr, "onepath: --cache-dtype is '%s'%s; it takes auto, f16 or f32\n",
-                node->cache_dtype, cli_options_origin("cache-dtype"));
-        return STATUS_ERR_CONFIG;
-    }
-    if (strcmp(node->drafter, "off") != 0 && strcmp(node->drafter, "ngram") != 0) {
-        fprintf(stderr, "onepath: --drafter is '%s'; it takes ngram or off\n", node->drafter);
         return STATUS_ERR_CONFIG;
     }
     bool has_kind = strcmp(node->drafter, "off") != 0;
@@ -293,18 +303,6 @@ cli_node_check(const cli_node_t *node)
     if (node->record_strict && cli_node_log_dir(node) == NULL) {
         fprintf(stderr, "onepath: --record-strict%s needs --record FOLDER; --record is '%s'%s\n",
                 cli_options_origin("record-strict"), node->record, cli_options_origin("record"));
-        return STATUS_ERR_CONFIG;
-    }
-    actor_log_level_t level;
-    if (!actor_log_level_parse(node->log_level, &level)) {
-        fprintf(stderr, "onepath: --log-level is '%s'%s; it takes debug, info, warn or error\n",
-                node->log_level, cli_options_origin("log-level"));
-        return STATUS_ERR_CONFIG;
-    }
-    if (node->log_format != NULL && strcmp(node->log_format, "json") != 0 &&
-        strcmp(node->log_format, "text") != 0 && strcmp(node->log_format, "human") != 0) {
-        fprintf(stderr, "onepath: --log-format is '%s'%s; it takes json or text\n",
-                node->log_format, cli_options_origin("log-format"));
         return STATUS_ERR_CONFIG;
     }
     return STATUS_OK;

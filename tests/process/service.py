@@ -142,6 +142,9 @@ def settings_come_from_a_file_below_environment_and_options():
                  "--capture-sizes is '4,2' (from ONEPATH_CAPTURE_SIZES); it takes ascending"),
                 ({"ONEPATH_RESUME_MEMORY": "1K"}, [], "--resume-memory is '1K' (from ONEPATH_RESUME_MEMORY); it takes "
                  "a size of at least 64K and at most 4G"),
+                ({"ONEPATH_CACHE_DTYPE": "f23"}, [], "--cache-dtype is 'f23' (from ONEPATH_CACHE_DTYPE); it takes one "
+                 "of: auto f16 f32; did you mean f32?"),
+                ({}, ["--log-level", "warning"], "--log-level is 'warning'; it takes one of: debug info warn error"),
                 ({}, ["--capture-sizes", "128"], "up to --max-num-seqs (32)"),
                 ({"ONEPATH_CONFIG": folder + "/none.yaml"}, [], folder + "/none.yaml cannot be opened")):
             check_refused(plain + words, environment, wanted)
