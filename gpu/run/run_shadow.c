@@ -165,7 +165,8 @@ add_spans(check_t *check)
     backend_visit_step_spans(backend, check->actual_bs, cut_span, check);
     require(check->compare_at == check->span_count);
     add_cache_spans(check);
-    sample_pool_visit_step_spans(executor->sample, slots, check->actual_bs, add_span, check);
+    const sample_step_t step = {slots, check->actual_bs, check->batch->launch->width};
+    sample_pool_visit_step_spans(executor->sample, &step, add_span, check);
     check->compare_at = check->span_count;
     visit_state(&executor->buffers, 1, add_span, check);
     visit_state(&executor->buffers, 0, cut_span, check);

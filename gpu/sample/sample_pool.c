@@ -423,11 +423,14 @@ sample_pool_logprob_width(const sample_pool_t *self, uint32_t slot)
 }
 
 void
-sample_pool_visit_step_spans(const sample_pool_t *self, const int32_t *slots, uint32_t bs,
+sample_pool_visit_step_spans(const sample_pool_t *self, const sample_step_t *step,
                              sample_visit_fn visit, void *context)
 {
     const sample_outputs_t *out = &self->outputs;
-    size_t rows = (size_t)bs * self->options.width;
+    const int32_t *slots = step->slots;
+    uint32_t bs = step->bs;
+    size_t rows = (size_t)bs * step->width;
+    require(step->width <= self->options.width);
     size_t entries = rows * KERN_SAMPLE_LOGPROBS_WIDTH;
     visit(context, "sample.tokens", out->tokens, rows * sizeof *out->tokens);
     visit(context, "sample.accept_lengths", out->accept_lengths, bs * sizeof *out->accept_lengths);

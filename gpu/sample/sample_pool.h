@@ -80,9 +80,15 @@ uint32_t sample_pool_logprob_width(const sample_pool_t *self, uint32_t slot);
 typedef void (*sample_visit_fn)(void *context, const char *path, const void *address,
                                 size_t size_bytes);
 
-/* What the sampling of a decode step of `bs` requests changes: their outputs and the count rows of
- * their slots (slots[bs], host memory). */
-void sample_pool_visit_step_spans(const sample_pool_t *self, const int32_t *slots, uint32_t bs,
+/* The requests of a decode step. */
+typedef struct {
+    const int32_t *slots; /* [bs] host memory */
+    uint32_t bs;
+    uint32_t width; /* of the step; at most the pool's */
+} sample_step_t;
+
+/* What the sampling of a decode step changes: the outputs and the count rows of its slots. */
+void sample_pool_visit_step_spans(const sample_pool_t *self, const sample_step_t *step,
                                   sample_visit_fn visit, void *context);
 
 /* Bytes of device memory held. */

@@ -135,6 +135,60 @@ START_TEST(checks_and_switches_change_no_answer)
 }
 END_TEST
 
+/* A window, of which the commit takes a part behind the replay, and a step of one token in a tree
+ * of its own: checked, whatever was proposed. */
+START_TEST(wide_steps_are_checked)
+{
+    enum { WIDTH = 4, ALL = 40 };
+    for (uint32_t keeps = 0; keeps < 2; keeps++) {
+        run_executor_options_t options = tiny_options(_i == 0 ? "tiny-llama" : "tiny-qwen35");
+        int32_t tokens[ALL + 1];
+        driver_t driver;
+        uint32_t slots[] = {1, 2, 3};
+        options.width = WIDTH;
+        options.keeps_states = keeps == 1;
+        for (int way = 0; way < 2; way++) { /* to learn the tokens of slot 1; then checked */
+            driver_open(&driver, &options);
+            for (uint32_t slot = 1; slot <= 3; slot++) {
+                join(&driver, slot);
+            }
+            uint32_t done = 0;
+            for (uint32_t round = 0; done + (way == 0 ? 0 : WIDTH) < ALL; round++) {
+                uint32_t right = way == 0 ? 0 : round % WIDTH;
+                int32_t candidates[WIDTH - 1] = {-1, -1, -1};
+                for (uint32_t i = 0; i < right; i++) {
+                    candidates[i] = tokens[done + i];
+                }
+                ck_assert_int_eq(run_inspect_plant_candidates(driver.executor, 1, candidates,
+                                                              WIDTH - 1),
+                                 STATUS_OK);
+                bool is_single = way == 1 && round % 5 == 4;
+                driver.width = is_single ? 1 : WIDTH;
+                if (way == 1) {
+                    ck_assert_int_eq(run_executor_want_check(driver.executor, false), STATUS_OK);
+                }
+                driver_result_t result;
+                driver_step(&driver, NULL, 0, slots, 3, &result);
+                uint32_t wanted = is_single ? 1 : right + 1;
+                ck_assert_uint_eq(result.counts[0], wanted);
+                if (way == 0) {
+                    tokens[done] = result.tokens[0];
+                } else {
+                    proto_status_t verdict = STATUS_ERR_INTERNAL;
+                    const char *text = "";
+                    ck_assert_int_eq(run_executor_take_check(driver.executor, &verdict, &text),
+                                     STATUS_OK);
+                    ck_assert_msg(verdict == STATUS_OK, "round %u: %s", round, text);
+                    ck_assert_mem_eq(result.windows[0], tokens + done, wanted * sizeof *tokens);
+                }
+                done += wanted;
+            }
+            driver_close(&driver);
+        }
+    }
+}
+END_TEST
+
 /* The step before may still run when the check begins: it is drained first. */
 START_TEST(a_check_drains_the_step_before)
 {
@@ -215,6 +269,7 @@ main(void)
     TCase *tests = tcase_create("shadow");
     tcase_set_timeout(tests, 120);
     tcase_add_loop_test(tests, checks_and_switches_change_no_answer, 0, FIXTURE_COUNT);
+    tcase_add_loop_test(tests, wide_steps_are_checked, 0, 2);
     tcase_add_test(tests, a_check_drains_the_step_before);
     tcase_add_test(tests, a_step_without_a_graph_is_not_checked);
     suite_add_tcase(suite, tests);
