@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "actor_versions.h"
+#include "cli_model.h"
 #include "cli_node.h"
 
 typedef struct {
@@ -147,6 +148,13 @@ check_model(const char *path, cli_doctor_report_t *report)
 {
     char error[FILE_ERROR_SIZE_BYTES];
     file_model_t *model = NULL;
+    const char *name = NULL;
+    if (access(path, F_OK) != 0 && cli_model_is_hub_name(path, &name)) {
+        cli_doctor_advise(cli_doctor_add(report, "model", "there is no file '%.300s'", path),
+                          CLI_DOCTOR_FAILURE, "hf download %.100s --local-dir ./%.100s", name,
+                          strchr(name, '/') + 1);
+        return;
+    }
     if (file_model_open(path, error, sizeof error, &model) != STATUS_OK) {
         cli_doctor_advise(cli_doctor_add(report, "model", "%.370s", error), CLI_DOCTOR_FAILURE,
                           "a GGUF file, or a folder with config.json and *.safetensors; "

@@ -18,8 +18,9 @@ enum {
     ACTOR_KEY_TEXT_SIZE_BYTES = 41, /* Z85 of 32 bytes, and a zero */
     ACTOR_KEY_PEER_COUNT_MAX = 128,
     ACTOR_KEY_ENDPOINT_SIZE_BYTES = 128,
-    ACTOR_KEY_NONE = UINT32_MAX,
 };
+
+#define ACTOR_KEY_NONE UINT32_MAX /* an enumerator is an int */
 
 typedef struct {
     char public_text[ACTOR_KEY_TEXT_SIZE_BYTES];

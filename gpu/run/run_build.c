@@ -151,8 +151,9 @@ check_states(run_executor_t *self)
     }
     if (o->step_tokens_max < o->block_granularity) {
         return run_executor_fail(self, STATUS_ERR_CONFIG,
-                                 "%" PRIu32 " tokens in a step; with recurrent layers at least a "
-                                 "block of %" PRIu32,
+                                 "--max-num-batched-tokens is %" PRIu32
+                                 "; with recurrent layers it takes at least the tokens of a block "
+                                 "(--block-size, %" PRIu32 ")",
                                  o->step_tokens_max, o->block_granularity);
     }
     return choose_cache_dtype(self);

@@ -24,6 +24,7 @@ CONTRACT = ("tests/gpu/test_draft_contract.c", "tests/gpu/gpu_driver.c")
 CHAIN = ("tests/gpu/test_draft.c", "tests/gpu/draft_scene.c", "tests/gpu/gpu_driver.c")
 KINDS = ("tests/gpu/test_draft_kinds.c", "tests/gpu/draft_scene.c", "tests/gpu/gpu_driver.c")
 RANKS = ("tests/gpu/test_ranks.c", "tests/gpu/gpu_driver.c")
+CLUSTER = ("tests/config/test_cluster.c",)
 PLAN_RULES = ("tests/actors/executor/test_actor_executor_rules.c",
               "tests/actors/executor/executor_fixture.c")
 
@@ -244,6 +245,18 @@ PLANTED = {
         "actors/executor/actor_executor_plan.c",
         (("    if (missing != UINT32_MAX) {", "    if (missing != UINT32_MAX && end == 0) {"),),
         PLAN_RULES, "every_token_that_is_read_or_written_has_a_block"),
+    # Cluster files: a key that stands twice, and which of two values wins.
+    "double_key": (
+        "config/config_cluster_read.c",
+        (("if (strcmp(seen->names[i], event->text) == 0) {",
+          "if (strcmp(seen->names[i], event->text) == 0 && i > MAPPING_KEYS_MAX) {"),),
+        CLUSTER, "what_is_wrong_is_refused_with_its_place_and_the_remedy"),
+    "file_above_environment": (
+        "config/config_cluster.c",
+        (("    if (self->layers[CONFIG_LAYER_ENVIRONMENT][i].text != NULL) {",
+          "    if (self->layers[CONFIG_LAYER_ENVIRONMENT][i].text != NULL &&\n"
+          "        self->layers[CONFIG_LAYER_TOP][i].text == NULL) {"),),
+        CLUSTER, "command_line_wins_over_environment_over_file_and_the_origin_is_kept"),
 }
 
 
@@ -251,6 +264,8 @@ def library_of(tests):
     """What a test program links, by the folder of its sources."""
     if tests[0].startswith("tests/actors/executor/"):
         return "onepath_actors_executor"
+    if tests[0].startswith("tests/config/"):
+        return "onepath_config"
     return "onepath_kernels" if tests[0].startswith("tests/kernels/") else "onepath_gpu_run"
 
 
