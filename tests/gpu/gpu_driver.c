@@ -253,6 +253,7 @@ driver_try_launch(driver_t *self, const driver_extend_t *extends, uint32_t exten
         .extend_tokens = {tokens, token_count},
         .decode_slots = {decodes, decode_count},
         .extend_next_ids = {next_ids, extend_count},
+        .draft_slot = self->draft_slot,
     };
     driver_patch_launch(&patches, &launch);
     is_outside = false;
@@ -299,6 +300,7 @@ driver_collect(driver_t *self, driver_result_t *out)
     out->step = done.step;
     out->mode = (proto_step_mode_t)done.mode;
     out->row_count = done.token_counts.count;
+    out->draft_ignored = done.draft_ignored;
     uint32_t at = 0;
     uint32_t entry = 0;
     for (uint32_t row = 0; row < out->row_count; row++) {

@@ -23,8 +23,9 @@ typedef struct {
     run_executor_t *executor;
     proto_executor_info_t info;
     uint64_t step;
-    uint32_t width;   /* of the next step: the executor's own, or 1 */
-    uint32_t columns; /* of a slot */
+    uint32_t width;      /* of the next step: the executor's own, or 1 */
+    uint32_t draft_slot; /* of the next step; 0 = none */
+    uint32_t columns;    /* of a slot */
     uint32_t blocks[DRIVER_SLOTS_MAX + 1][DRIVER_COLUMNS_MAX]; /* wanted tables of group 0 */
     uint32_t group_count;
     uint32_t offsets[DRIVER_GROUPS_MAX]; /* from a block of group 0 to the same place in another */
@@ -62,6 +63,7 @@ typedef struct {
     int32_t windows[DRIVER_SLOTS_MAX][RUN_WIDTH_MAX]; /* by row: all of them */
     uint8_t drafted[DRIVER_SLOTS_MAX]; /* candidates that were tested, and those that were right */
     uint8_t hits[DRIVER_SLOTS_MAX];
+    uint32_t draft_ignored;
     uint8_t logprob_widths[DRIVER_SLOTS_MAX];
     int32_t logprob_ids[DRIVER_LOGPROBS_MAX]; /* row by row, [count][width] */
     float logprob_values[DRIVER_LOGPROBS_MAX];

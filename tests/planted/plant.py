@@ -23,6 +23,8 @@ COMMIT = ("tests/gpu/test_state_commit.c", "tests/gpu/gpu_width.c", "tests/gpu/g
 CONTRACT = ("tests/gpu/test_draft_contract.c", "tests/gpu/gpu_driver.c")
 CHAIN = ("tests/gpu/test_draft.c", "tests/gpu/draft_scene.c", "tests/gpu/gpu_driver.c")
 KINDS = ("tests/gpu/test_draft_kinds.c", "tests/gpu/draft_scene.c", "tests/gpu/gpu_driver.c")
+DRAFT_HALF = ("tests/gpu/test_draft_half.c", "tests/gpu/gpu_width.c", "tests/gpu/gpu_driver.c")
+DRAFT_RING = ("tests/gpu/test_draft_ring.c",)
 RANKS = ("tests/gpu/test_ranks.c", "tests/gpu/gpu_driver.c")
 CLUSTER = ("tests/config/test_cluster.c",)
 PLAN_RULES = ("tests/actors/executor/test_actor_executor_rules.c",
@@ -135,6 +137,22 @@ PLANTED = {
         (("goes_on = sample_row(self, accepted, candidate);",
           "goes_on = sample_row(self, accepted, candidate) || accepted < width;"),),
         WINDOW, "candidates_are_verified"),
+    # A drafter's answer is a peer's bytes: only tokens, only for this request, only its own.
+    "credulous_answer": (
+        "gpu/run/run_draft.c",
+        (("if ((uint32_t)token >= self->options.vocabulary) {", "if (token == INT32_MIN) {"),),
+        DRAFT_HALF, "what_is_not_fit_is_ignored_with_a_counter"),
+    "foreign_candidates": (
+        "gpu/run/run_draft.c",
+        (("bool fits = window->generation == round->generations[round->extends + d] &&\n"
+          "                    window->generation == self->generations[slot] &&\n"
+          "                    window->length", "bool fits = window->length"),),
+        DRAFT_HALF, "another_request_in_the_slot_gets_none_of_them"),
+    "undead_drafter": (
+        "gpu/draft/draft_ring.c",
+        (("atomic_load(&control->answer_epoch) == epoch;",
+          "atomic_load(&control->answer_epoch) != 0;"),),
+        DRAFT_RING, "answers_of_another_step_or_epoch_do_not_count"),
     # A fresh request's state is a logical zero: no block is read.
     "fresh_state_read": (
         "kernels/kern_state.c",
