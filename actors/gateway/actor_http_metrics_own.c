@@ -87,6 +87,53 @@ write_table(const actor_metrics_writer_t *writer, const one_t *table, size_t cou
     }
 }
 
+/* The drafter's name, as the model's fingerprint has it. */
+static void
+drafter_label(const proto_model_info_t *model, char out[64])
+{
+    static const char key[] = ";draft=";
+    size_t key_len = sizeof key - 1;
+    (void)snprintf(out, 64, ",drafter=\"none\"");
+    const char *text = model == NULL ? NULL : model->fingerprint.data;
+    const char *at =
+        text == NULL ? NULL : memmem(text, model->fingerprint.size_bytes, key, key_len);
+    if (at == NULL) {
+        return;
+    }
+    at += key_len;
+    size_t rest = model->fingerprint.size_bytes - (size_t)(at - text);
+    size_t length = 0;
+    while (length < rest && length < 31 &&
+           ((at[length] >= 'a' && at[length] <= 'z') || (at[length] >= '0' && at[length] <= '9'))) {
+        length++;
+    }
+    (void)snprintf(out, 64, ",drafter=\"%.*s\"", (int)length, at);
+}
+
+static void
+write_drafts(const actor_http_metrics_view_t *view, const actor_metrics_writer_t *writer)
+{
+    const proto_load_t *load = view->load;
+    char label[64];
+    drafter_label(view->model, label);
+    const one_t table[] = {
+        {"decode_wide_steps_total", "counter",
+         "Steps whose decode rows had room for candidates of a drafter.", (double)load->wide_steps},
+        {"draft_tokens_total", "counter", "Candidates of a drafter that were verified.",
+         (double)load->drafts_proposed},
+        {"draft_accepted_tokens_total", "counter", "Of these, accepted.",
+         (double)load->drafts_accepted},
+        {"draft_missing_rows_total", "counter", "Rows with room for candidates that had none.",
+         (double)load->drafts_missing},
+        {"draft_ignored_total", "counter", "Candidates that came too late or out of range.",
+         (double)load->drafts_ignored},
+    };
+    for (size_t at = 0; at < sizeof table / sizeof table[0]; at++) {
+        actor_metrics_describe(writer, table[at].name, table[at].type, table[at].help);
+        actor_metrics_write_value(writer, table[at].name, label, table[at].value);
+    }
+}
+
 static void
 write_load(const proto_load_t *load, const actor_metrics_writer_t *writer)
 {
@@ -102,16 +149,6 @@ write_load(const proto_load_t *load, const actor_metrics_writer_t *writer)
         {"decode_steps_above_ladder_total", "counter",
          "Eager decode steps whose batch was above the capture ladder.",
          (double)load->above_ladder_steps},
-        {"decode_wide_steps_total", "counter",
-         "Steps whose decode rows had room for candidates of a drafter.", (double)load->wide_steps},
-        {"draft_tokens_total", "counter", "Candidates of a drafter that were verified.",
-         (double)load->drafts_proposed},
-        {"draft_accepted_tokens_total", "counter", "Of these, accepted.",
-         (double)load->drafts_accepted},
-        {"draft_missing_rows_total", "counter", "Rows with room for candidates that had none.",
-         (double)load->drafts_missing},
-        {"draft_ignored_total", "counter", "Candidates that came too late or out of range.",
-         (double)load->drafts_ignored},
         {"recomputed_tokens_total", "counter", "Tokens to be computed again after a preemption.",
          (double)load->recomputed_tokens},
         {"evicted_blocks_total", "counter", "Cached blocks that were given to other content.",
@@ -276,6 +313,7 @@ actor_metrics_write_own(const actor_http_metrics_t *self, const actor_http_metri
     actor_metrics_describe(writer, "build_info", "gauge", "Version of the program.");
     actor_metrics_write_value(writer, "build_info", ",version=\"" ONEPATH_VERSION "\"", 1.0);
     write_load(view->load, writer);
+    write_drafts(view, writer);
     write_gateway(self, view, writer);
     write_actors(view->actors, writer);
 }

@@ -106,7 +106,7 @@ def a_drafter_changes_no_answer():
             if options != SMALL:
                 use(node)
                 check("drafter" in node.pids() or "--drafter-shared" in options, "no drafter runs")
-                check(node.metric("onepath_drafts_ignored_total") == 0, "candidates were ignored")
+                check(node.metric("onepath_draft_ignored_total") == 0, "candidates were ignored")
             check(node.stop() == 0, "exit code after an asked stop")
 
 
@@ -123,6 +123,18 @@ def a_killed_drafter_is_not_missed():
             before = accepted(node)
             wait_for("candidates of the new drafter", 30, lambda: accepted(node) > before)
             load.stop()
+        check(node.stop() == 0, "exit code after an asked stop")
+
+
+def a_new_executor_finds_the_drafter_that_is_there():
+    with tiny(*DRAFT, "--restart-intensity", "20") as node:
+        node.wait_ready()
+        use(node)
+        drafter, killed = node.pids()["drafter"], node.kill("executor")
+        wait_for("a new executor", 20, lambda: node.pids().get("executor") not in (None, killed))
+        node.wait_ready()
+        use(node)
+        check(node.pids().get("drafter") == drafter, "the drafter was started anew")
         check(node.stop() == 0, "exit code after an asked stop")
 
 
@@ -200,5 +212,5 @@ def each_fault_point():
 if __name__ == "__main__":
     sys.stdout.reconfigure(line_buffering=True)
     main([a_drafter_changes_no_answer, a_killed_drafter_is_not_missed,
-          a_frozen_drafter_is_left_behind, answers_that_never_come_cost_candidates_only,
+          a_new_executor_finds_the_drafter_that_is_there, a_frozen_drafter_is_left_behind, answers_that_never_come_cost_candidates_only,
           a_recorded_run_replays_actor_by_actor, each_fault_point])
