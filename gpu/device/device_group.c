@@ -27,6 +27,7 @@ enum {
     LINE_BYTES = 64,
     SPIN_COUNT = 400, /* looks before a wait sleeps: ranks may be more than processors */
     RECORD_ALIGN = 16,
+    TEXT_WAIT_MS = 500,
     WRAP_KIND = UINT32_MAX, /* the rest of the queue is not used */
 };
 
@@ -150,12 +151,24 @@ wait_until(device_group_t *self, ready_fn is_ready, uint64_t wanted, uint32_t wa
 /* ---- life and death ---------------------------------------------------------------------------
  */
 
+/* Another rank is about to say why; should it die while it does, there is no text. */
+static void
+await_text(shared_t *shared)
+{
+    const struct timespec moment = {.tv_nsec = 1000000};
+    for (uint32_t i = 0; i < TEXT_WAIT_MS && atomic_load(&shared->failed) == 0; i++) {
+        (void)nanosleep(&moment, NULL);
+    }
+    atomic_store(&shared->failed, 1);
+}
+
 void
 device_group_fail(device_group_t *self, const char *format, ...)
 {
     shared_t *shared = self->shared;
     uint32_t nobody = 0;
     if (!atomic_compare_exchange_strong(&shared->failing, &nobody, 1)) {
+        await_text(shared);
         return;
     }
     va_list args;

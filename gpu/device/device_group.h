@@ -59,7 +59,7 @@ void device_group_leave(device_group_t **self_p);
 uint32_t device_group_rank(const device_group_t *self);
 uint32_t device_group_rank_count(const device_group_t *self);
 
-/* Ends the group with this text, unless it has failed already. */
+/* Ends the group with this text, unless it has failed already.  Afterwards there is a fault. */
 void device_group_fail(device_group_t *self, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 /* Why the group failed; NULL while it has not.  Lives as long as the group. */
