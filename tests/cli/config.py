@@ -67,6 +67,18 @@ def every_value_has_its_origin():
     check("environment variable ONEPATH_PORT is '65536'; it takes a number from 0 to 65535" in done.stderr, done.stderr)
 
 
+def the_examples_are_right():
+    folder = os.path.join(os.environ["ONEPATH_SOURCE"], "deploy", "examples")
+    names = sorted(name for name in os.listdir(folder) if name.endswith(".yaml"))
+    check(len(names) >= 5, f"{names}")
+    for name in names:
+        config("check", os.path.join(folder, name))
+    with open(os.path.join(os.environ["ONEPATH_SOURCE"], "docs", "configuration.md"), encoding="utf-8") as file:
+        example = file.read().partition("```yaml\n")[2].partition("```")[0]
+    with tempfile.TemporaryDirectory() as scratch:
+        config("check", cluster(scratch, example))
+
+
 def the_document_has_the_keys():
     table = config("keys", "--markdown").stdout
     path = os.path.join(os.environ["ONEPATH_SOURCE"], "docs", "configuration.md")
@@ -78,4 +90,5 @@ def the_document_has_the_keys():
 
 
 if __name__ == "__main__":
-    main([a_file_is_checked_and_every_problem_is_on_stderr, every_value_has_its_origin, the_document_has_the_keys])
+    main([a_file_is_checked_and_every_problem_is_on_stderr, every_value_has_its_origin, the_examples_are_right,
+          the_document_has_the_keys])

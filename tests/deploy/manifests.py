@@ -169,6 +169,25 @@ def each_planted_mistake_is_found():
     check(not missed, f"no mistake is planted for {missed}")
 
 
+def the_pod_of_the_document_is_allowed():
+    """docs/operations.md has a pod that fills the volume of the models: a namespace that is `restricted` takes it."""
+    with open(os.path.join(SOURCE, "docs", "operations.md"), encoding="utf-8") as file:
+        text = file.read()
+    pod = json.loads(text.partition("--overrides='")[2].partition("'")[0])
+    pod.update(apiVersion="v1", kind="Pod", metadata={"name": "copy", "namespace": "onepath"})
+    check(schema_error(json.dumps(pod)) is None, f"{schema_error(json.dumps(pod))}")
+    check(pod["spec"]["containers"][0]["name"] == "copy", "the container that `kubectl run copy` makes")
+    workload = {"kind": "Pod", "metadata": pod["metadata"], "spec": {"template": {"spec": pod["spec"], "metadata": {}}}}
+    overlay = policy.Overlay(read(golden("cpu-dev")), PROGRAM)
+    claims = overlay.named("PersistentVolumeClaim")
+    overlay.workloads = [workload]
+    for rule in (policy.rule_non_root, policy.rule_capabilities, policy.rule_seccomp, policy.rule_no_host):
+        check(not list(rule(overlay)), f"{list(rule(overlay))}")
+    check(pod["spec"]["volumes"][0]["persistentVolumeClaim"]["claimName"] in claims, "the volume")
+    for command in re.findall(r"kubectl apply -k (\S+)", text):
+        check(command.strip("`)") == "" or os.path.isdir(os.path.join(SOURCE, command.strip("`),"))), command)
+
+
 def the_single_pod_runs_as_it_is_written():
     """Arguments, environment, probes and the preStop hook of overlay cpu-dev, in a folder in place of a container."""
     documents = read(golden("cpu-dev"))
@@ -205,4 +224,4 @@ def the_single_pod_runs_as_it_is_written():
 if __name__ == "__main__":
     main([every_overlay_renders_to_its_golden_file, every_overlay_keeps_to_every_rule,
           every_component_renders_with_every_overlay_that_it_is_for, each_planted_mistake_is_found,
-          the_single_pod_runs_as_it_is_written])
+          the_pod_of_the_document_is_allowed, the_single_pod_runs_as_it_is_written])
