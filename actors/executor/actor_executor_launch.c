@@ -32,6 +32,8 @@ commit_extends(actor_executor_core_t *self, const proto_plan_t *plan, executor_f
         memcpy(self->launch.tokens + token_count, executor_tokens(self, slot) + begin,
                length * sizeof *self->launch.tokens);
         token_count += length;
+        self->launch.next_ids[i] =
+            begin + length < s->known ? executor_tokens(self, slot)[begin + length] : -1;
         s->computed = begin + length;
         s->is_decodable = samples;
         s->pending = samples ? 1 : 0;
@@ -214,6 +216,7 @@ actor_executor_launch(actor_executor_core_t *self, const actor_input_t *input,
                         .extend_lengths = plan->extend_lengths,
                         .extend_samples = plan->extend_samples,
                         .extend_tokens = {self->launch.tokens, flight->prompt_token_count},
+                        .extend_next_ids = {self->launch.next_ids, plan->extend_slots.count},
                         .decode_slots = plan->decode_slots}};
     if (flight->row_count > 0) {
         body.step_launch.draft_slot = actor_executor_draft_ask(self, plan->step, outbox);

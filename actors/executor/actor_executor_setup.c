@@ -128,6 +128,7 @@ make_stores(actor_executor_core_t *self)
     self->tokens = calloc(rows * info->model_len_max, sizeof *self->tokens);
     self->sampling = calloc(rows, SAMPLING_SIZE_MAX);
     launch->tokens = calloc(info->step_tokens_max, sizeof *launch->tokens);
+    launch->next_ids = calloc(info->slot_count, sizeof *launch->next_ids);
     launch->patch_slots = calloc(patches, sizeof *launch->patch_slots);
     launch->patch_groups = calloc(patches, sizeof *launch->patch_groups);
     launch->patch_columns = calloc(patches, sizeof *launch->patch_columns);
@@ -137,10 +138,11 @@ make_stores(actor_executor_core_t *self)
     hashes->pages = calloc(hashes->count_max, sizeof *hashes->pages);
     hashes->bytes = calloc(hashes->count_max, PROTO_HASH_SIZE_BYTES);
     bool complete = self->slots != NULL && self->tokens != NULL && self->sampling != NULL &&
-                    launch->tokens != NULL && launch->patch_slots != NULL &&
-                    launch->patch_groups != NULL && launch->patch_columns != NULL &&
-                    launch->patch_counts != NULL && launch->patch_blocks != NULL &&
-                    hashes->rows != NULL && hashes->pages != NULL && hashes->bytes != NULL;
+                    launch->tokens != NULL && launch->next_ids != NULL &&
+                    launch->patch_slots != NULL && launch->patch_groups != NULL &&
+                    launch->patch_columns != NULL && launch->patch_counts != NULL &&
+                    launch->patch_blocks != NULL && hashes->rows != NULL && hashes->pages != NULL &&
+                    hashes->bytes != NULL;
     for (uint32_t i = 0; i < FLIGHTS_MAX; i++) {
         self->flights[i].rows = calloc(rows, sizeof *self->flights[i].rows);
         complete = complete && self->flights[i].rows != NULL;
@@ -182,6 +184,7 @@ actor_executor_stores_free(actor_executor_core_t *self)
     free(self->launch.patch_groups);
     free(self->launch.patch_slots);
     free(self->launch.tokens);
+    free(self->launch.next_ids);
     free(self->sampling);
     free(self->tokens);
     free(self->slots);

@@ -107,6 +107,7 @@ typedef struct {
 /* Room for the launch of one plan. */
 typedef struct {
     int32_t *tokens;       /* [step_tokens_max] extend tokens */
+    int32_t *next_ids;     /* [slot_count] the tokens behind the extends' ranges */
     uint32_t *patch_slots; /* [3 * cells] all five: what a full plan drops, the plan's own patches,
                               the tables of slots that are set up */
     uint32_t patch_count;

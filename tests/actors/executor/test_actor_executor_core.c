@@ -306,6 +306,8 @@ START_TEST(chunks_carry_their_tokens_and_one_setup)
         &fixture_find(&fixture, PROTO_KIND_STEP_LAUNCH, 0)->step_launch;
     ck_assert_uint_eq(launch->extend_tokens.count, 7);
     ck_assert_int_eq(launch->extend_tokens.data[6], fixture_token(12, 6));
+    ck_assert_uint_eq(launch->extend_next_ids.count, 1); /* a drafter reads one token ahead */
+    ck_assert_int_eq(launch->extend_next_ids.data[0], fixture_token(12, 7));
     /* Patched by the plan; and once more with the set-up, which makes a device forget. */
     ck_assert_uint_eq(launch->patch_blocks.count, 6);
     /* The second chunk is planned while the first runs. */
@@ -316,6 +318,7 @@ START_TEST(chunks_carry_their_tokens_and_one_setup)
     launch = &fixture_find(&fixture, PROTO_KIND_STEP_LAUNCH, 0)->step_launch;
     ck_assert_uint_eq(launch->extend_tokens.count, 3);
     ck_assert_int_eq(launch->extend_tokens.data[0], fixture_token(12, 7));
+    ck_assert_int_eq(launch->extend_next_ids.data[0], -1); /* the one that it will sample */
 }
 END_TEST
 
