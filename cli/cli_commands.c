@@ -15,6 +15,7 @@ const cli_entry_t cli_commands[] = {
     {"bench", cli_bench, "measure a server: rate, latencies, errors"},
     {"ps", cli_ps, "the actors and requests of a running node, and why each one waits"},
     {"probe", cli_probe, "whether a node lives, has started, is ready"},
+    {"top", cli_top, "a running node as it changes: actors, links, cache, requests"},
     {"drain", cli_drain, "admit nothing new, finish what is open; can be taken back"},
     {"undrain", cli_undrain, "take a drain back"},
     {"level", cli_level, "how much an actor of a running node logs"},

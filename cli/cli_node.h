@@ -149,6 +149,7 @@ int cli_sim(int argc, char **argv);
 int cli_scheduler(int argc, char **argv);
 int cli_executor(int argc, char **argv);
 int cli_ps(int argc, char **argv);
+int cli_top(int argc, char **argv);
 int cli_probe(int argc, char **argv);
 int cli_drain(int argc, char **argv);
 int cli_undrain(int argc, char **argv);

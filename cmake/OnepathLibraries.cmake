@@ -11,6 +11,7 @@ pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(SODIUM REQUIRED IMPORTED_TARGET libsodium)
 pkg_check_modules(SECCOMP REQUIRED IMPORTED_TARGET libseccomp)
 pkg_check_modules(EVENT REQUIRED IMPORTED_TARGET libevent)
+pkg_check_modules(NCURSES IMPORTED_TARGET ncursesw) # only `onepath top` wants it
 pkg_check_modules(CHECK REQUIRED IMPORTED_TARGET check)
 
 find_path(MSGPACK_INCLUDE_DIR msgpack.h REQUIRED)

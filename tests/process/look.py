@@ -232,6 +232,68 @@ def a_dead_node_is_told_at_once():
     check(code == 78 and "no node" in text, f"ps without a node gave {code}: {text}")
 
 
+# ---- top ------------------------------------------------------------------------------------------
+
+
+class Terminal:
+    """A terminal of 80 x 24 in which a command runs: tmux keeps the screen."""
+
+    def __init__(self, *words):
+        self.name = f"onepath-{os.getpid()}"
+        self._tmux("new-session", "-d", "-x", "80", "-y", "24", " ".join(words) + "; echo code=$?; exec sleep 600")
+
+    def _tmux(self, *words):
+        done = subprocess.run(["tmux", "-L", self.name, "-f", "/dev/null", *words], capture_output=True, text=True,
+                              timeout=20, check=False, env={**os.environ, "LC_ALL": "C.UTF-8"})
+        return done.stdout
+
+    def screen(self):
+        return self._tmux("capture-pane", "-p").split("\n")[:24]
+
+    def press(self, key):
+        self._tmux("send-keys", key)
+
+    def close(self):
+        self._tmux("kill-server")
+
+
+def top_shows_a_node_in_80_by_24():
+    with Node("--max-num-seqs", "1", *SLOW) as node:
+        node.wait_ready()
+        node.begin("first")
+        wait_for("its first token", 20, lambda: node.streams[0]["events"])
+        node.begin("second")
+        wait_for("the second to wait", 20, lambda: node.ps("--json")["request_count"] == 2)
+        code, text = command("top", "--once", "--run-dir", node.run_dir)
+        check(code == 0 and "slot: first" in text and "gateway - scheduler" in text, f"top --once gave {code}: {text}")
+        code, text = command("top", "--once", "--json", "--run-dir", node.run_dir)
+        look = json.loads(text)
+        check(code == 0 and look["load"]["generation_tokens_per_s"] > 0 and
+              all(actor["cpu_percent"] is not None for actor in look["actors"]), f"top --json: {text}")
+        for words, expected in (((), "no terminal"), (("--json",), "goes with --once")):
+            code, text = command("top", *words, "--run-dir", node.run_dir)
+            check(code == 78 and expected in text, f"top {words} gave {code}: {text}")
+        if not shutil.which("tmux"):
+            print("     (no tmux here: the screen is not looked at)")
+            return
+        terminal = Terminal(system.binary(), "top", "--run-dir", node.run_dir)
+        try:
+            def drawn():
+                lines = terminal.screen()
+                return lines if any("slot: first" in line for line in lines) else None
+            lines = wait_for("the picture", 20, drawn)
+            check(lines[0].startswith("onepath  ready") and lines[23].startswith("q quit"), f"{lines}")
+            for word in ("requests 1 running, 1 waiting", "ACTOR", "supervisor", "gateway - scheduler", "REQUEST"):
+                check(any(word in line for line in lines), f"no '{word}' in {lines}")
+            terminal.press("w")
+            wait_for("what waits alone", 20, lambda: any("only what waits" in line for line in terminal.screen()) and
+                     not any(line.startswith("first ") for line in terminal.screen()))
+            terminal.press("q")
+            wait_for("its end", 20, lambda: any("code=0" in line for line in terminal.screen()))
+        finally:
+            terminal.close()
+
+
 # ---- drain ----------------------------------------------------------------------------------------
 
 
@@ -463,7 +525,7 @@ def without_an_endpoint_nothing_is_sent():
 
 if __name__ == "__main__":
     system.main([metrics_are_clean_and_complete, alerts_fire_when_they_should, aliases_can_be_left_out,
-                 ps_says_why_each_request_waits, a_request_without_a_scheduler_says_so,
+                 ps_says_why_each_request_waits, top_shows_a_node_in_80_by_24, a_request_without_a_scheduler_says_so,
                  a_dead_node_is_told_at_once, a_drain_can_be_taken_back_by_its_owner,
                  a_signal_at_every_phase_ends_in_good_order, what_is_open_is_finished_at_sigterm,
                  what_is_left_gets_an_error_event, levels_change_at_run_time, traces_go_to_the_collector,

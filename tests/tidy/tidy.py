@@ -57,6 +57,7 @@ THIRD_PARTY = {
     r"event2/": ("actors/gateway", "cli"),  # cli: the client of `onepath bench`, many connections at once
     r"http_parser\.h": ("actors/gateway",),
     r"jansson\.h": ("actors/gateway", "models", "cli"),
+    r"ncurses\.h": ("cli",),
     r"pcre2\.h": ("models",),
     r"sodium\.h": ("proto", "models", "cli"),
     r"xxhash\.h": ("proto", "models", "gpu/", "actors/kv-transfer"),
