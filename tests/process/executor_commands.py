@@ -112,6 +112,17 @@ def graphs_go_off_and_on(node, run_dir, fields, expected):
     check(code == 0 and "graphs are on" in text, f"show gave {code}: {text}")
 
 
+def graphs_stay_off_over_a_restart(node, run_dir):
+    code, text = command(run_dir, "graphs", "off")
+    check(code == 0, f"graphs off gave {code}: {text}")
+    pid = node.kill("executor")
+    wait_for("the next executor", 60, lambda: node.pids().get("executor", pid) != pid)
+    wait_for("graphs to be off again", 60, lambda: "graphs are off" in command(run_dir, "show")[1])
+    code, text = command(run_dir, "graphs", "on")
+    check(code == 0 and "graphs are on" in text, f"graphs on gave {code}: {text}")
+    node.wait_ready()
+
+
 def graphs_off_ends_a_pending_check(run_dir):
     """On an idle node: of two checks one waits, and the other says so."""
     answers = []
@@ -171,6 +182,7 @@ def run(folder):
         graphs_go_off_and_on(node, run_dir, FIELDS, expected)
         check(decode_steps(node)["eager"] > 10, "no eager steps while graphs were off")
         check(decode_steps(node)["above"] == 0, "no step was above the ladder")
+        graphs_stay_off_over_a_restart(node, run_dir)
     run_dir = f"{folder}/run-2"
     with System("--run-dir", run_dir, "--enable-fault-injection", "--fault",
                 "executor/executor.check_differs:drop") as node:

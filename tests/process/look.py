@@ -506,7 +506,7 @@ def a_collector_that_is_gone_costs_nothing():
                 check(node.request("POST", "/v1/completions", {"prompt": [1], "max_tokens": 2})[0] == 200, "an answer is missing")
             wait_for("the losses to be counted", 20,
                      lambda: node.metric("onepath_traced_requests_total", result="failed") == 5)
-            check(node.events("trace.export"), "it is not logged")
+            wait_for("the line about it", 10, lambda: node.events("trace.export"))
             check(node.stop() == 0, "the end")
     check(refusing.seen and refusing.seen[0][0] == "/x", "the path was not used")
     refusing.shutdown()

@@ -471,6 +471,44 @@ START_TEST(a_blocked_head_is_not_passed_for_ever)
 }
 END_TEST
 
+/* A walk shows every open request once, with the words of sched_core_why(), and no ended one. */
+START_TEST(a_walk_shows_each_open_request_once)
+{
+    executor.slot_count = 1;
+    start();
+    sched_fake_request_t *requests[3] = {submit(4, 2), submit(5, 3), submit(6, 4)};
+    ck_assert(sched_world_plan(&world));
+    uint64_t digest = sched_core_digest(world.core);
+    for (uint32_t ended = 0; ended < 2; ended++) {
+        uint32_t seen[3] = {0};
+        uint64_t at = 0;
+        sched_seen_t one;
+        while (sched_core_look(world.core, world.now_ns, &at, &one)) {
+            for (uint32_t i = 0; i < 3; i++) {
+                if (requests[i]->id != one.request) {
+                    continue;
+                }
+                sched_why_t expected = why(requests[i]);
+                ck_assert_int_eq(one.why.resource, expected.resource);
+                ck_assert_uint_eq(one.why.holder, expected.holder);
+                ck_assert((one.slot != 0) == (one.why.state != SCHED_STATE_SUBMITTED));
+                ck_assert((one.block_count > 0) == (one.slot != 0));
+                seen[i]++;
+            }
+        }
+        ck_assert_uint_eq(seen[0], 1 - ended);
+        ck_assert_uint_eq(seen[1], 1);
+        ck_assert_uint_eq(seen[2], 1);
+        ck_assert(ended == 1 || sched_core_digest(world.core) == digest);
+        while (requests[0]->end_count == 0) {
+            (void)sched_world_plan(&world);
+            (void)sched_world_result(&world);
+        }
+    }
+    finish();
+}
+END_TEST
+
 START_TEST(lower_priority_numbers_go_first)
 {
     executor.slot_count = 1;
@@ -676,6 +714,7 @@ main(void)
     tcase_add_test(admission, retracted_requests_hold_back_new_ones);
     tcase_add_test(admission, a_blocked_head_is_passed_by_what_fits);
     tcase_add_test(admission, a_blocked_head_is_not_passed_for_ever);
+    tcase_add_test(admission, a_walk_shows_each_open_request_once);
     tcase_add_test(admission, lower_priority_numbers_go_first);
     tcase_add_test(admission, a_full_queue_refuses_and_says_when_to_come_again);
     tcase_add_test(admission, a_wait_in_the_queue_has_an_end);
