@@ -147,25 +147,25 @@ add_special(scmp_filter_ctx filter, actor_sandbox_t mode)
     }
     /* Signals to this process alone: abort, and fault points. */
     if (rc == 0) {
-        rc =
-            seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(kill), 1, SCMP_A0(SCMP_CMP_EQ, self));
+        rc = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(kill), 1,
+                              SCMP_A0(SCMP_CMP_EQ, self, 0));
     }
     if (rc == 0) {
         rc = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(tgkill), 1,
-                              SCMP_A0(SCMP_CMP_EQ, self));
+                              SCMP_A0(SCMP_CMP_EQ, self, 0));
     }
     /* Terminals and sockets: how large, how much to read.  Nothing of devices. */
     static const unsigned requests[] = {0x5401 /* TCGETS */, 0x5413 /* TIOCGWINSZ */,
                                         0x541b /* FIONREAD */, 0x5421 /* FIONBIO */};
     for (size_t index = 0; index < sizeof requests / sizeof requests[0] && rc == 0; index++) {
         rc = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(ioctl), 1,
-                              SCMP_A1(SCMP_CMP_EQ, requests[index]));
+                              SCMP_A1(SCMP_CMP_EQ, requests[index], 0));
     }
     static const int options[] = {PR_SET_NAME,     PR_GET_NAME,     PR_SET_PDEATHSIG,
                                   PR_SET_DUMPABLE, PR_GET_DUMPABLE, PR_SET_VMA};
     for (size_t index = 0; index < sizeof options / sizeof options[0] && rc == 0; index++) {
         rc = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(prctl), 1,
-                              SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)options[index]));
+                              SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)options[index], 0));
     }
     return rc;
 }
