@@ -188,6 +188,28 @@ def the_pod_of_the_document_is_allowed():
         check(command.strip("`)") == "" or os.path.isdir(os.path.join(SOURCE, command.strip("`),"))), command)
 
 
+def the_keys_of_the_document_are_those_that_pods_take():
+    """`onepath keygen` as docs/operations.md has it, and the copy that the init container makes of its files."""
+    with open(os.path.join(SOURCE, "docs", "operations.md"), encoding="utf-8") as file:
+        words = re.search(r"^onepath keygen \./keys (.*)$", file.read(), re.M).group(1).split()
+    documents = read(golden("gpu-1p1d"))
+    with tempfile.TemporaryDirectory() as folder:
+        run(binary(), "keygen", os.path.join(folder, "secret"), *words)
+        made = set(os.listdir(os.path.join(folder, "secret")))
+        for workload in policy.Overlay(documents, PROGRAM).workloads:
+            volume = next(v for v in policy.pod(workload)["volumes"] if v["name"] == "secret")
+            wanted = {i["key"] for i in volume["secret"]["items"]}
+            check(wanted <= made, f"{policy.name(workload)} takes {wanted - made}, which nobody makes")
+        init = next(c for c in policy.pod(workload)["initContainers"] if c["name"] == "keys")
+        os.mkdir(os.path.join(folder, "keys"))
+        run(*[w.replace("/secret/", folder + "/secret/").replace("/keys/", folder + "/keys/") for w in init["command"]])
+        own = os.path.join(folder, "keys", "own")
+        check(set(os.listdir(own)) == made, "they are copied")
+        with System("--null-device", "--run-dir", folder + "/run", "--curve-keys", own) as node:
+            node.wait_ready()  # every actor has read its own
+            check(node.stop() == 0, "an orderly end")
+
+
 def the_single_pod_runs_as_it_is_written():
     """Arguments, environment, probes and the preStop hook of overlay cpu-dev, in a folder in place of a container."""
     documents = read(golden("cpu-dev"))
@@ -224,4 +246,5 @@ def the_single_pod_runs_as_it_is_written():
 if __name__ == "__main__":
     main([every_overlay_renders_to_its_golden_file, every_overlay_keeps_to_every_rule,
           every_component_renders_with_every_overlay_that_it_is_for, each_planted_mistake_is_found,
-          the_pod_of_the_document_is_allowed, the_single_pod_runs_as_it_is_written])
+          the_pod_of_the_document_is_allowed, the_keys_of_the_document_are_those_that_pods_take,
+          the_single_pod_runs_as_it_is_written])

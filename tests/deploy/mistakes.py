@@ -96,6 +96,8 @@ MISTAKES = [
      lambda d: at(d, "Service/prefill")["spec"].pop("publishNotReadyAddresses")),
     ("a pod that is no node", "nodes", PAIR, lambda d: at(d, "StatefulSet/decode")["spec"].update(replicas=2)),
     ("a node at another name", "nodes", PAIR, lambda d: cluster(d, "host: decode-0.decode", "host: decode-0.prefill")),
+    ("an actor without its key", "keys", PAIR, lambda d: next(
+        v for v in pod(d)["volumes"] if v["name"] == "secret")["secret"]["items"].pop()),
     # The life of a pod.
     ("killed while it drains", "grace", PAIR, lambda d: pod(d).update(terminationGracePeriodSeconds=90)),
     ("no drain", "grace", PAIR, lambda d: main(d)["lifecycle"]["preStop"]["exec"].update(command=["sleep", "5"])),

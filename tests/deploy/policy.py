@@ -423,6 +423,20 @@ def rule_nodes(overlay):
                 yield name(workload), f"pod {index} is no node of the cluster file"
 
 
+def rule_keys(overlay):
+    """With keys every actor of a pod has its own, or it does not start."""
+    if not overlay.cluster.get("security", {}).get("curve_keys"):
+        return
+    node = {"kv-transfer", "scheduler", "executor", "drafter", "recorder"}
+    wanted = {"gateway": {"gateway", "recorder"}, "prefill": node | {"prefill-role"}, "decode": node | {"decode-role"}}
+    for workload in overlay.workloads:
+        items = [i["key"] for v in pod(workload)["volumes"] if v.get("secret", {}).get("secretName") == "onepath-curve"
+                 for i in v["secret"].get("items", [])]
+        missing = {f"{k}.key" for k in wanted[labels(workload)["onepath.dev/role"]]} | {"peers"}
+        if set(items) != missing:
+            yield name(workload), f"its keys are {sorted(items)}, not {sorted(missing)}"
+
+
 # ---- life of a pod ---------------------------------------------------------------------------------
 
 def rule_grace(overlay):
