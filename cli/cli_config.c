@@ -1,5 +1,6 @@
 /* `onepath config`: a cluster file checked, shown with the origin of each value, and its keys. */
 #include <string.h>
+#include <unistd.h>
 
 #include "cli_file.h"
 #include "cli_node.h"
@@ -53,6 +54,47 @@ print_line(void *context, const char *line)
 {
     (void)context;
     puts(line);
+}
+
+/* True if a variable is one of a setting, of an option without a key, or of another command. */
+static bool
+is_known(const char *variable, size_t variable_len, char near[CONFIG_VARIABLE_SIZE_BYTES])
+{
+    unsigned least = 3;
+    char known[CONFIG_VARIABLE_SIZE_BYTES];
+    for (uint32_t i = 0; i < config_key_count; i++) {
+        config_schema_variable(&config_keys[i], known);
+        unsigned away = config_distance(variable, variable_len, known, strlen(known));
+        if (away == 0) {
+            return true;
+        }
+        if (away < least && config_schema_is_settable(&config_keys[i])) {
+            least = away;
+            (void)snprintf(near, CONFIG_VARIABLE_SIZE_BYTES, "%s", known);
+        }
+    }
+    for (uint32_t i = 0; i < cli_node_option_count; i++) {
+        const cli_command_t node = {.is_node = true};
+        cli_options_variable(&node, &cli_node_options[i], known);
+        if (strlen(known) == variable_len && memcmp(known, variable, variable_len) == 0) {
+            return true;
+        }
+    }
+    return least == 3; /* nothing is near: somebody else's */
+}
+
+/* A variable that is misspelt is as if it were not there, so that nobody would notice. */
+static void
+warn_of_variables(void)
+{
+    for (char *const *at = environ; *at != NULL; at++) {
+        char near[CONFIG_VARIABLE_SIZE_BYTES] = "";
+        size_t variable_len = strcspn(*at, "=");
+        if (strncmp(*at, "ONEPATH_", 8) == 0 && !is_known(*at, variable_len, near)) {
+            fprintf(stderr, "onepath config: nothing reads %.*s; did you mean %s?\n",
+                    (int)variable_len, *at, near);
+        }
+    }
 }
 
 static int
@@ -166,6 +208,7 @@ cli_config(int argc, char **argv)
     config_cluster_t *cluster = NULL;
     status = cli_file_read(path, options.sets.items, options.sets.count, &cluster);
     int code = status == STATUS_ERR_CONFIG ? CLI_EXIT_CONFIG : CLI_EXIT_TEMPORARY;
+    warn_of_variables();
     if (status == STATUS_OK) {
         code = checks ? CLI_EXIT_OK : show(cluster, &options);
         if (checks) {

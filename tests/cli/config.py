@@ -67,6 +67,13 @@ def every_value_has_its_origin():
     check("environment variable ONEPATH_PORT is '65536'; it takes a number from 0 to 65535" in done.stderr, done.stderr)
 
 
+def a_misspelt_variable_is_told():
+    done = config("show", env={"ONEPATH_MAX_NUM_SEQ": "8", "ONEPATH_SIM_SEED": "1", "ONEPATH_NODE": "x",
+                               "ONEPATH_PORT": "1", "ONEPATH_API_KEY": "x", "ONEPATH_FAULT": "x"})
+    check(done.stderr == "onepath config: nothing reads ONEPATH_MAX_NUM_SEQ; did you mean ONEPATH_MAX_NUM_SEQS?\n",
+          done.stderr)
+
+
 def the_examples_are_right():
     folder = os.path.join(os.environ["ONEPATH_SOURCE"], "deploy", "examples")
     names = sorted(name for name in os.listdir(folder) if name.endswith(".yaml"))
@@ -90,5 +97,5 @@ def the_document_has_the_keys():
 
 
 if __name__ == "__main__":
-    main([a_file_is_checked_and_every_problem_is_on_stderr, every_value_has_its_origin, the_examples_are_right,
-          the_document_has_the_keys])
+    main([a_file_is_checked_and_every_problem_is_on_stderr, every_value_has_its_origin, a_misspelt_variable_is_told,
+          the_examples_are_right, the_document_has_the_keys])
