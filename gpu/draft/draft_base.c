@@ -62,6 +62,14 @@ draft_begin(draft_t *self, uint32_t slot, const int32_t *tokens, uint32_t token_
     }
 }
 
+const struct model_capture_sink *
+draft_prepare_target_forward(draft_t *self, backend_mode_t mode, uint32_t width)
+{
+    return self->vtable->prepare_target_forward == NULL
+               ? NULL
+               : self->vtable->prepare_target_forward(self, mode, width);
+}
+
 /* Rows are the extends' tokens and `width` for each decode request. */
 static bool
 rows_add_up(const draft_round_t *round)

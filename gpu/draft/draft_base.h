@@ -95,6 +95,7 @@ typedef struct {
     const int32_t *accept_lengths; /* [decodes] rows that count, 1..width */
     const float *hidden;           /* [rows][hidden_stride] taps; NULL only without taps */
     size_t hidden_stride;          /* floats */
+    bool is_projected; /* draft_prepare_target_forward()'s sink was attached to this forward */
 
     const backend_tables_t *tables; /* of the batch, over the drafter's own block ids */
 } draft_round_t;
@@ -115,6 +116,9 @@ typedef struct {
     proto_status_t (*capture)(draft_t *self);
     void (*begin)(draft_t *self, uint32_t slot, const int32_t *tokens, uint32_t token_count);
     proto_status_t (*propose)(draft_t *self, const draft_round_t *round, draft_proposal_t *out);
+    /* NULL = it wants nothing done during a target's forward. */
+    const struct model_capture_sink *(*prepare_target_forward)(draft_t *self, backend_mode_t mode,
+                                                               uint32_t width);
 } draft_vtable_t;
 
 /* First member of every drafter. */
@@ -149,6 +153,13 @@ MUST_CHECK proto_status_t draft_capture(draft_t *self);
 /* A request takes a slot: what an earlier one left there is forgotten.  `tokens` are those known so
  * far (prompt, and what a request that was retracted or moved had generated).  Cannot fail. */
 void draft_begin(draft_t *self, uint32_t slot, const int32_t *tokens, uint32_t token_count);
+
+/* What the drafter wants done during target forwards of this mode and width, in the same process
+ * and on the same stream: a sink for the context (model_capture.h), or NULL.  The drafter decides
+ * under the one gate by which draft_propose() takes a round that is_projected.  Before
+ * draft_capture(). */
+const struct model_capture_sink *draft_prepare_target_forward(draft_t *self, backend_mode_t mode,
+                                                              uint32_t width);
 
 /* Takes a round, in the order of the target's forwards and each one once, and answers candidates.
  * A round that is left out costs acceptance of its requests, never tokens.  STATUS_ERR_INVALID: the

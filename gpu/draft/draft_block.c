@@ -12,11 +12,15 @@ typedef struct {
     draft_frame_t frame;
     bool is_markov;
     int32_t mask_id;
-    uint32_t block_width;     /* rows of a block: N, or N - 1 with a Markov head */
-    int32_t *locations;       /* device, [bs_max * width]: of a decode round's context */
-    int32_t *block_ids;       /* [bs_max * block_width] */
-    int32_t *block_positions; /* [bs_max * block_width] */
-    int32_t *logit_rows;      /* [bs_max * (width - 1)]: rows of the block that propose */
+    uint32_t block_width;      /* rows of a block: N, or N - 1 with a Markov head */
+    int32_t *locations;        /* device, [bs_max * width]: of a decode round's context */
+    int32_t *block_ids;        /* [bs_max * block_width] */
+    int32_t *block_positions;  /* [bs_max * block_width] */
+    model_capture_sink_t sink; /* of target forwards of width N */
+    float *projected;          /* device, [bs_max * width][hidden]: fc of the taps, tap by tap */
+    void *projection_workspace;
+    size_t projection_workspace_bytes;
+    int32_t *logit_rows; /* [bs_max * (width - 1)]: rows of the block that propose */
 } drafter_t;
 
 static void
@@ -25,6 +29,8 @@ drafter_destroy(draft_t *base)
     drafter_t *self = (drafter_t *)base;
     device_t *device = self->frame.options.device;
     draft_frame_fini(&self->frame);
+    device_release(device, DEVICE_MEMORY_DEVICE, (void **)&self->projected);
+    device_release(device, DEVICE_MEMORY_DEVICE, &self->projection_workspace);
     device_release(device, DEVICE_MEMORY_DEVICE, (void **)&self->locations);
     device_release(device, DEVICE_MEMORY_DEVICE, (void **)&self->block_ids);
     device_release(device, DEVICE_MEMORY_DEVICE, (void **)&self->block_positions);
@@ -32,16 +38,60 @@ drafter_destroy(draft_t *base)
     free(self);
 }
 
-/* The taps of the round's rows, at the slots of their positions. */
+/* The gate of incremental projection: pure decode rounds of the drafter's own width.  Both sides
+ * ask it, so that no round is armed on one of them and drained on the other. */
+static bool
+overlap_allowed(const drafter_t *self, backend_mode_t mode, uint32_t width)
+{
+    return mode == BACKEND_MODE_DECODE && width == self->frame.options.width;
+}
+
+/* A tap of the target's rows is there: its share of the projection. */
+static void
+on_target_capture(void *owner, const model_context_t *context, uint32_t tap, const float *rows,
+                  size_t stride)
+{
+    drafter_t *self = owner;
+    const draft_options_t *o = &self->frame.options;
+    require(context->rows <= o->bs_max * o->width);
+    kern_linear_args_t args = {
+        .input = rows,
+        .input_stride = stride,
+        .rows = context->rows,
+        .weight_count = 1,
+        .weights = {draft_block_fc_part(self->frame.model, tap)},
+        .outputs = {self->projected},
+        .output_strides = {model_config(self->frame.model)->hidden_size},
+        .accumulate = tap > 0,
+        .workspace = self->projection_workspace,
+        .workspace_size_bytes = self->projection_workspace_bytes,
+    };
+    device_ops(o->device)->linear(context->stream, &args);
+}
+
+static const model_capture_sink_t *
+drafter_prepare(draft_t *base, backend_mode_t mode, uint32_t width)
+{
+    drafter_t *self = (drafter_t *)base;
+    if (!overlap_allowed(self, mode, width)) {
+        return NULL;
+    }
+    self->frame.is_armed = true;
+    return &self->sink;
+}
+
+/* The taps of the round's rows, or what they were projected to, at the slots of their positions. */
 static void
 inject(drafter_t *self, backend_mode_t mode, uint32_t rows, const int32_t *locations,
-       draft_room_t room)
+       bool is_projected, draft_room_t room)
 {
     draft_frame_t *frame = &self->frame;
     model_draft_io_t io = {
-        .hidden = frame->buffers.hidden,
-        .hidden_stride = frame->shape.hidden_cols,
+        .hidden = is_projected ? self->projected : frame->buffers.hidden,
+        .hidden_stride =
+            is_projected ? model_config(frame->model)->hidden_size : frame->shape.hidden_cols,
         .is_taps = true,
+        .is_projected = is_projected,
         .locations = locations,
     };
     model_context_t context = draft_frame_context(frame, mode, rows, room);
@@ -109,14 +159,14 @@ propose_block(drafter_t *self, uint32_t bs, draft_room_t room)
 }
 
 static void
-decode_round(drafter_t *self, uint32_t bs, uint32_t width, draft_room_t room)
+decode_round(drafter_t *self, uint32_t bs, uint32_t width, bool is_projected, draft_room_t room)
 {
     draft_frame_t *frame = &self->frame;
     draft_buffers_t *b = &frame->buffers;
     draft_frame_lens(frame, b->lens, -(int32_t)width, b->step_positions, bs);
     backend_draft_write_locations_uniform(frame->backend, self->locations, b->step_positions, width,
                                           bs);
-    inject(self, BACKEND_MODE_DECODE, bs * width, self->locations, room);
+    inject(self, BACKEND_MODE_DECODE, bs * width, self->locations, is_projected, room);
     propose_block(self, bs, room);
 }
 
@@ -124,7 +174,7 @@ static void
 decode_body(void *owner, uint32_t bs, draft_room_t room)
 {
     drafter_t *self = owner;
-    decode_round(self, bs, self->frame.options.width, room);
+    decode_round(self, bs, self->frame.options.width, self->frame.is_armed, room);
 }
 
 static bool
@@ -145,6 +195,9 @@ drafter_propose(draft_t *base, const draft_round_t *round, draft_proposal_t *out
     if (round->mode == BACKEND_MODE_MIXED && round->width != frame->options.width) {
         return STATUS_ERR_INVALID; /* the prefill slot has windows of width N */
     }
+    if (round->is_projected && !overlap_allowed(self, round->mode, round->width)) {
+        return STATUS_ERR_INVALID;
+    }
     uint32_t bs = 0;
     bool is_graph = false;
     draft_frame_begin(frame, round, false, &bs, &is_graph);
@@ -155,9 +208,9 @@ drafter_propose(draft_t *base, const draft_round_t *round, draft_proposal_t *out
     if (is_graph) {
         status = draft_frame_replay(frame, bs);
     } else if (round->mode == BACKEND_MODE_DECODE) {
-        decode_round(self, bs, round->width, frame->room);
+        decode_round(self, bs, round->width, round->is_projected, frame->room);
     } else {
-        inject(self, round->mode, round->rows, backend_extend_span_locations(frame->backend),
+        inject(self, round->mode, round->rows, backend_extend_span_locations(frame->backend), false,
                frame->room);
         if (has_work(round)) {
             propose_block(self, bs, frame->room);
@@ -193,6 +246,7 @@ static const draft_vtable_t drafter_vtable = {
     .init_graph_state = drafter_init_graph_state,
     .capture = drafter_capture,
     .propose = drafter_propose,
+    .prepare_target_forward = drafter_prepare,
 };
 
 /* Which rows of a block propose: behind the anchor, or from it on. */
@@ -226,6 +280,19 @@ alloc_parts(drafter_t *self)
     for (size_t i = 0; status == STATUS_OK && i < sizeof parts / sizeof *parts; i++) {
         status = device_alloc(o->device, DEVICE_MEMORY_DEVICE, rows * sizeof(int32_t),
                               (void **)parts[i]);
+    }
+    uint32_t hidden = model_config(self->frame.model)->hidden_size;
+    uint32_t tap_size = draft_block_fc_part(self->frame.model, 0).cols;
+    self->sink = (model_capture_sink_t){.on_target_capture = on_target_capture, .owner = self};
+    self->projection_workspace_bytes = kern_linear_workspace_size_bytes((uint32_t)rows, tap_size);
+    if (status == STATUS_OK) {
+        status = device_alloc(o->device, DEVICE_MEMORY_DEVICE, rows * hidden * sizeof(float),
+                              (void **)&self->projected);
+    }
+    if (status == STATUS_OK) {
+        status = device_alloc(o->device, DEVICE_MEMORY_DEVICE,
+                              self->projection_workspace_bytes + DEVICE_MEMORY_ALIGN,
+                              &self->projection_workspace);
     }
     return status == STATUS_OK ? fill_logit_rows(self) : status;
 }

@@ -24,6 +24,9 @@ MUST_CHECK proto_status_t draft_block_model_new(device_t *device, const file_mod
                                                 const file_draft_t *draft,
                                                 const file_model_t *target, model_t **out_p);
 
+/* The columns of fc that one tap meets: [hidden][the target's hidden]. */
+kern_weight_t draft_block_fc_part(const model_t *self, uint32_t tap);
+
 /* The Markov head of a DSpark model: logits [bs][stride] += W2 W1[previous]. */
 void draft_block_launch_markov(const model_t *self, const model_context_t *context,
                                const int32_t *previous, float *logits, size_t stride);

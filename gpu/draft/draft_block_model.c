@@ -1,5 +1,6 @@
 /* The two forwards of a block drafter. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "draft_block.h"
 #include "proto_require.h"
@@ -10,7 +11,8 @@ typedef struct {
     const float *context_norm;
     kern_weight_t markov_in; /* DSPARK */
     kern_weight_t markov_out;
-    uint32_t markov_rank; /* 0 = no Markov head */
+    uint32_t markov_rank;                             /* 0 = no Markov head */
+    kern_weight_t fc_parts[FILE_DRAFT_TAP_COUNT_MAX]; /* by tap */
 } block_t;
 
 typedef struct {
@@ -98,15 +100,19 @@ inject(const block_t *self, const model_context_t *context, const parts_t *p)
     const model_t *base = &self->draft.base;
     const model_draft_io_t *io = context->draft;
     uint32_t hidden = base->config.hidden_size;
-    require(io->hidden_stride == self->fc.cols);
     require(io->locations != NULL);
-    draft_product_t fuse = {.input = io->hidden,
-                            .rows = context->rows,
-                            .weight = self->fc,
-                            .output = p->fused,
-                            .output_stride = hidden};
-    draft_launch_product(base, context, &p->w, &fuse);
-    draft_norm_t norm = {p->fused, hidden, self->context_norm, p->normed, hidden, context->rows};
+    require(io->hidden_stride == (io->is_projected ? hidden : self->fc.cols));
+    const float *fused = io->hidden;
+    if (!io->is_projected) {
+        draft_product_t fuse = {.input = io->hidden,
+                                .rows = context->rows,
+                                .weight = self->fc,
+                                .output = p->fused,
+                                .output_stride = hidden};
+        draft_launch_product(base, context, &p->w, &fuse);
+        fused = p->fused;
+    }
+    draft_norm_t norm = {fused, hidden, self->context_norm, p->normed, hidden, context->rows};
     draft_launch_norm(base, context, &norm);
     model_launch_angles(base, context, self->draft.frequencies, p->w.angles[0]);
     for (uint32_t i = 0; i < base->config.layer_count; i++) {
@@ -165,6 +171,45 @@ draft_block_launch_markov(const model_t *base, const model_context_t *context,
     draft_launch_product(base, context, &p.w, &out);
 }
 
+kern_weight_t
+draft_block_fc_part(const model_t *base, uint32_t tap)
+{
+    require(tap < FILE_DRAFT_TAP_COUNT_MAX);
+    return ((const block_t *)base)->fc_parts[tap];
+}
+
+/* A copy of each tap's columns: products take whole rows of a weight. */
+static proto_status_t
+load_fc_parts(block_t *self, const file_draft_t *draft)
+{
+    model_weights_t *weights = &self->draft.weights;
+    file_tensor_t tensor;
+    proto_status_t status = file_model_tensor(weights->file, FILE_ROLE_DRAFT_FC, 0, &tensor);
+    if (status != STATUS_OK) {
+        return status;
+    }
+    kern_type_t type = model_weights_type(tensor.dtype);
+    size_t element = kern_type_block_size_bytes(type);
+    size_t part_bytes = draft->target_hidden_size * element;
+    size_t row_bytes = tensor.cols * element;
+    uint8_t *copy = malloc(tensor.rows * part_bytes);
+    if (copy == NULL) {
+        return STATUS_ERR_NO_MEMORY;
+    }
+    for (uint32_t tap = 0; status == STATUS_OK && tap < draft->tap_count; tap++) {
+        for (uint32_t row = 0; row < tensor.rows; row++) {
+            memcpy(copy + row * part_bytes,
+                   (const uint8_t *)tensor.data + row * row_bytes + tap * part_bytes, part_bytes);
+        }
+        kern_weight_t *part = &self->fc_parts[tap];
+        *part =
+            (kern_weight_t){.type = type, .rows = tensor.rows, .cols = draft->target_hidden_size};
+        status = model_weights_copy(weights, copy, tensor.rows * part_bytes, &part->data);
+    }
+    free(copy);
+    return status;
+}
+
 static void
 block_destroy(model_t *base)
 {
@@ -193,6 +238,9 @@ draft_block_model_new(device_t *device, const file_model_t *file, const file_dra
     proto_status_t status = draft_model_load(&self->draft, device, file, draft, target);
     if (status == STATUS_OK) {
         status = model_weights_matrix(weights, FILE_ROLE_DRAFT_FC, 0, &self->fc);
+    }
+    if (status == STATUS_OK) {
+        status = load_fc_parts(self, draft);
     }
     if (status == STATUS_OK) {
         status =

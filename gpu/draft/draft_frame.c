@@ -266,7 +266,8 @@ void
 draft_frame_begin(draft_frame_t *self, const draft_round_t *round, bool shifts, uint32_t *bs_p,
                   bool *is_graph_p)
 {
-    bool fits = round->mode == BACKEND_MODE_DECODE && round->width == self->options.width;
+    bool fits = round->mode == BACKEND_MODE_DECODE && round->width == self->options.width &&
+                round->is_projected == self->is_armed;
     const draft_captured_t *captured = fits ? find_graph(self, round->bs) : NULL;
     uint32_t bs = captured == NULL ? round->bs : captured->bs;
     draft_buffers_t *b = &self->buffers;
@@ -301,7 +302,7 @@ draft_frame_begin(draft_frame_t *self, const draft_round_t *round, bool shifts, 
                                     .repeat = 1,
                                     .to = b->slots};
     device_ops(self->options.device)->draft_lens(self->options.stream, &slots);
-    if (self->shape.hidden_cols > 0) {
+    if (self->shape.hidden_cols > 0 && !round->is_projected) {
         copy_hidden(self, round);
     }
     *bs_p = bs;

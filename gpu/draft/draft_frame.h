@@ -73,6 +73,7 @@ struct draft_frame {
     uint32_t capture_sizes[DRAFT_CAPTURE_COUNT_MAX];
     draft_captured_t captured[DRAFT_CAPTURE_COUNT_MAX];
     uint32_t captured_count;
+    bool is_armed; /* decode rounds that the graphs hold are projected ones */
     device_pool_t *graph_pool;
 };
 

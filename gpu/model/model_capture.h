@@ -53,9 +53,9 @@ typedef struct {
 
 /* Of a target's forward. */
 typedef struct {
-    float *taps;                 /* [rows][stride]: device memory at one address for ever */
-    size_t stride;               /* floats, at least taps.count * hidden_size */
-    model_capture_sink_t *sink;  /* NULL = nobody waits for single taps */
+    float *taps;                      /* [rows][stride]: device memory at one address for ever */
+    size_t stride;                    /* floats, at least taps.count * hidden_size */
+    const model_capture_sink_t *sink; /* NULL = nobody waits for single taps */
     model_captured_rows_t *rows; /* out: set by a target that captures a subset; NULL pointers and
                                   * rows 0 = one captured row for each input row */
 } model_capture_t;
@@ -71,6 +71,7 @@ typedef struct {
     const backend_accepted_prefix_t *narrowing; /* NULL = no step 0 over a verify window */
     float *hidden_out;                          /* [live_count or rows][hidden_size]: chained on */
     bool wants_logits;
+    bool is_projected;        /* hidden holds what fc would make of the taps */
     const int32_t *locations; /* [rows] slots of a context injection: backend_draft.h */
     uint32_t depth;           /* multi-depth MTP: which layer runs */
 } model_draft_io_t;

@@ -324,6 +324,7 @@ make_single(run_executor_t *self, run_forward_step_options_t *options)
     options->capture_size_count = count;
     options->backend = self->single_backend;
     options->width = 1;
+    options->decode_capture = options->capture;
     options->prefill_tokens_max = 0;
     options->prefill = run_forward_step_prefill(self->runner);
     return run_forward_step_new(options, &self->single);
@@ -347,6 +348,7 @@ make_runner(run_executor_t *self)
         .no_padding = o->no_padding,
         .width = o->width,
         .capture = run_drafter_capture(&self->drafter),
+        .decode_capture = run_drafter_decode_capture(&self->drafter),
     };
     const backend_t *const trees[] = {self->backend, self->drafter.draft == NULL
                                                          ? NULL

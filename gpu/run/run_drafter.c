@@ -44,11 +44,15 @@ configure_target(run_executor_t *self)
                                  "draft reads: %s",
                                  proto_status_text(status));
     }
-    self->drafter.capture.stride = (size_t)info->tap_count * info->hidden_size;
-    return device_alloc(self->device, DEVICE_MEMORY_DEVICE,
-                        self->options.step_tokens_max * self->drafter.capture.stride *
-                            sizeof(float),
-                        (void **)&self->drafter.capture.taps);
+    run_drafter_t *own = &self->drafter;
+    own->capture.stride = (size_t)info->tap_count * info->hidden_size;
+    status = device_alloc(self->device, DEVICE_MEMORY_DEVICE,
+                          self->options.step_tokens_max * own->capture.stride * sizeof(float),
+                          (void **)&own->capture.taps);
+    own->decode_capture = own->capture;
+    own->decode_capture.sink =
+        draft_prepare_target_forward(own->draft, BACKEND_MODE_DECODE, self->options.width);
+    return status;
 }
 
 static size_t
@@ -161,6 +165,12 @@ run_drafter_capture(const run_drafter_t *self)
     return self->capture.taps == NULL ? NULL : &self->capture;
 }
 
+const model_capture_t *
+run_drafter_decode_capture(const run_drafter_t *self)
+{
+    return self->capture.taps == NULL ? NULL : &self->decode_capture;
+}
+
 void
 run_drafter_fill_round(const run_executor_t *self, const run_batch_t *batch,
                        const run_launched_t *launched, uint32_t *slots_host, draft_round_t *out)
@@ -201,6 +211,8 @@ run_drafter_fill_round(const run_executor_t *self, const run_batch_t *batch,
         .accept_lengths = outputs->accept_lengths + launched->sampled_extends,
         .hidden = self->drafter.capture.taps,
         .hidden_stride = self->drafter.capture.stride,
+        .is_projected = mode == BACKEND_MODE_DECODE && width == self->options.width &&
+                        self->drafter.decode_capture.sink != NULL,
         .tables = &batch->tables,
     };
 }

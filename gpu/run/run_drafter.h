@@ -29,8 +29,9 @@ typedef struct {
     draft_t *draft; /* NULL = none */
     run_drafter_step_t steps[RUN_STAGE_COUNT];
     model_capture_t capture;
-    uint32_t *dropped;   /* device, [1]: rows with a candidate that was no token */
-    draft_round_t round; /* the last one */
+    model_capture_t decode_capture; /* the same, with what the drafter attached */
+    uint32_t *dropped;              /* device, [1]: rows with a candidate that was no token */
+    draft_round_t round;            /* the last one */
     uint32_t slots_host[PROTO_ROWS_MAX];
     bool is_on; /* false: rounds are taken, candidates are not */
 } run_drafter_t;
@@ -44,6 +45,9 @@ void run_drafter_close(struct run_executor *self);
 
 /* What a forward is given: NULL without taps. */
 const model_capture_t *run_drafter_capture(const run_drafter_t *self);
+
+/* Of decode forwards of the drafter's width: with its sink. */
+const model_capture_t *run_drafter_decode_capture(const run_drafter_t *self);
 
 /* The round of a step that was launched just now; its views live until the next launch. */
 void run_drafter_fill_round(const struct run_executor *self, const run_batch_t *batch,

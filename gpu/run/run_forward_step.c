@@ -204,7 +204,7 @@ decode_body(run_forward_step_t *self, uint32_t bs, room_t room)
         .workspace = room.memory,
         .workspace_bytes = room.size_bytes,
         .progress = o->progress,
-        .capture = o->capture,
+        .capture = o->decode_capture,
     };
     const float *logits = model_forward(o->model, &context);
     run_window_t window = {.logits = logits, .bs = bs};

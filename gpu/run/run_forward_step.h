@@ -53,6 +53,7 @@ typedef struct {
     uint32_t width;                 /* tokens that a decode request computes here: the tree's own */
     run_prefill_graph_t *prefill;   /* lent: another runner's; NULL = one of its own, if any */
     const model_capture_t *capture; /* lent: where taps go; NULL = nobody drafts */
+    const model_capture_t *decode_capture; /* the same of decode forwards of this width */
 } run_forward_step_options_t;
 
 /* A checked batch: views, lent for the call. */

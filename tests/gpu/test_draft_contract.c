@@ -1,10 +1,12 @@
 /* The draft metadata contract on a router, edit by edit: what a call changes, and that it changes
  * nothing else. */
 #include <check.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "backend_draft.h"
 #include "device_host.h"
+#include "draft_open.h"
 #include "file_model.h"
 #include "gpu_driver.h"
 #include "model_base.h"
@@ -370,6 +372,72 @@ START_TEST(capture_is_configured_once_and_fails_when_missing)
 }
 END_TEST
 
+/* A block drafter wants the taps of its own decode rounds as they come, and of no other round; who
+ * says that a round was projected which the gate does not let through is refused. */
+START_TEST(the_sink_is_armed_under_its_gate_alone)
+{
+    char target_path[600];
+    char draft_path[600];
+    char error[FILE_ERROR_SIZE_BYTES] = "";
+    file_model_t *target = NULL;
+    (void)snprintf(target_path, sizeof target_path, "%s", driver_fixture("tiny-llama"));
+    ck_assert_int_eq(file_model_open(target_path, error, sizeof error, &target), STATUS_OK);
+    static const struct {
+        const char *name;
+        bool wants;
+    } rows[] = {{"tiny-draft-dflash", true},
+                {"tiny-draft-dspark", true},
+                {"tiny-draft-eagle3", false},
+                {"tiny-draft-mtp", false}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        (void)snprintf(draft_path, sizeof draft_path, "%s", driver_fixture(rows[i].name));
+        draft_options_t options = {.path = draft_path,
+                                   .target = target,
+                                   .device = device,
+                                   .stream = stream,
+                                   .width = WIDTH,
+                                   .slot_count = 2,
+                                   .bs_max = 2,
+                                   .rows_max = 16,
+                                   .model_len_max = 64,
+                                   .error = error,
+                                   .error_size_bytes = sizeof error};
+        draft_t *draft = NULL;
+        ck_assert_msg(draft_open(&options, &draft) == STATUS_OK, "%s", error);
+        static const struct {
+            backend_mode_t mode;
+            uint32_t width;
+            bool is_armed;
+        } rounds[] = {{BACKEND_MODE_DECODE, WIDTH, true},
+                      {BACKEND_MODE_DECODE, 1, false},
+                      {BACKEND_MODE_EXTEND, WIDTH, false},
+                      {BACKEND_MODE_MIXED, WIDTH, false},
+                      {BACKEND_MODE_IDLE, WIDTH, false}};
+        for (size_t r = 0; r < sizeof rounds / sizeof *rounds; r++) {
+            bool is_armed =
+                draft_prepare_target_forward(draft, rounds[r].mode, rounds[r].width) != NULL;
+            ck_assert(is_armed == (rows[i].wants && rounds[r].is_armed));
+        }
+        if (rows[i].wants) {
+            const uint32_t one = 1;
+            float hidden[3 * 64] = {0};
+            draft_round_t round = {.mode = BACKEND_MODE_DECODE,
+                                   .bs = 1,
+                                   .rows = 1,
+                                   .width = 1,
+                                   .slots_host = &one,
+                                   .hidden = hidden,
+                                   .hidden_stride = 3 * 64,
+                                   .is_projected = true};
+            draft_proposal_t proposal;
+            ck_assert_int_eq(draft_propose(draft, &round, &proposal), STATUS_ERR_INVALID);
+        }
+        draft_destroy(&draft);
+    }
+    file_model_close(&target);
+}
+END_TEST
+
 int
 main(void)
 {
@@ -383,6 +451,7 @@ main(void)
     tcase_add_test(tests, rows_of_a_block_see_its_end);
     tcase_add_test(tests, only_a_target_has_the_window_for_a_floor);
     tcase_add_test(tests, capture_is_configured_once_and_fails_when_missing);
+    tcase_add_test(tests, the_sink_is_armed_under_its_gate_alone);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

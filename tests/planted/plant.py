@@ -237,6 +237,11 @@ PLANTED = {
         (("leaf->options.is_draft ? 1 : (int32_t)leaf->options.width",
           "(int32_t)leaf->options.width"),),
         CONTRACT, "edits_touch_what_they_name"),
+    "ungated_sink": (
+        "gpu/draft/draft_block.c",
+        (("return mode == BACKEND_MODE_DECODE && width == self->frame.options.width;",
+          "return mode != BACKEND_MODE_IDLE && width <= self->frame.options.width;"),),
+        CONTRACT, "the_sink_is_armed_under_its_gate_alone"),
     "capture_configured_again": (
         "gpu/model/model_base.c",
         (("self->taps.count > 0 || taps->count == 0 ||", "taps->count == 0 ||"),),
