@@ -28,8 +28,9 @@ enum {
     SPIN_COUNT = 400, /* looks before a wait sleeps: ranks may be more than processors */
     RECORD_ALIGN = 16,
     TEXT_WAIT_MS = 500,
-    WRAP_KIND = UINT32_MAX, /* the rest of the queue is not used */
 };
+
+#define WRAP_KIND UINT32_MAX /* the rest of the queue is not used */
 
 typedef struct {
     _Alignas(LINE_BYTES) _Atomic uint64_t exchanged; /* the last exchange it said its part of */

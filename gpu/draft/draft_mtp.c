@@ -42,7 +42,9 @@ typedef struct {
     size_t count;
 } part_t;
 
-enum { PART_COUNT = 16, MIRROR_UNKNOWN = UINT32_MAX };
+enum { PART_COUNT = 16 };
+
+#define MIRROR_UNKNOWN UINT32_MAX
 
 static uint32_t
 lead_rows_max(const draft_options_t *o)
