@@ -35,7 +35,8 @@ static void
 feed(actor_peer_t from, proto_kind_t kind, const proto_body_t *body)
 {
     proto_header_t header = {.version = PROTO_SCHEMA_VERSION, .kind = kind, .epoch = 1};
-    actor_input_t input = {.now_ns = ++sequence * 1000,
+    sequence++;
+    actor_input_t input = {.now_ns = sequence * 1000,
                            .sequence = sequence,
                            .from = from,
                            .header = &header,
