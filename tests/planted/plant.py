@@ -27,11 +27,37 @@ DRAFT_HALF = ("tests/gpu/test_draft_half.c", "tests/gpu/gpu_width.c", "tests/gpu
 DRAFT_RING = ("tests/gpu/test_draft_ring.c",)
 RANKS = ("tests/gpu/test_ranks.c", "tests/gpu/gpu_driver.c")
 CLUSTER = ("tests/config/test_cluster.c",)
+CURVE = ("tests/actors/base/test_actor_curve.c", "tests/actors/base/support.c")
+LINKS = ("tests/actors/base/test_actor_links.c", "tests/actors/base/support.c")
 PLAN_RULES = ("tests/actors/executor/test_actor_executor_rules.c",
               "tests/actors/executor/executor_fixture.c")
 
 # name: (source, ((old, new), ...), test program, test that fails)
 PLANTED = {
+    # Keys: only listed ones, each for one role and name; messages for their senders' roles.
+    "credulous_key": (
+        "actors/base/actor_keys.c",
+        (("    return peer->role == role && (", "    (void)role;\n    return true || ("),),
+        CURVE, "a_key_is_for_one_role_and_one_name"),
+    "unlisted_key": (
+        "actors/base/actor_zap.c",
+        (("    return actor_keys_find(self->keys, text);",
+          "    return actor_keys_find(self->keys, text) == ACTOR_KEY_NONE ? 0\n"
+          "                                                               : actor_keys_find(self->keys, text);"),),
+        CURVE, "a_key_that_is_not_listed_says_nothing"),
+    "unasked_user": (
+        "actors/base/actor_socket.c",
+        (("        set_ipc_filter(self->handle);", "        (void)set_ipc_filter;"),),
+        CURVE, "other_users_do_not_get_in"),
+    "loose_role": (
+        "actors/base/actor_links_receive.c",
+        (("    if (!actor_roles_may_send(", "    if (false && !actor_roles_may_send("),),
+        LINKS, "a_message_of_a_wrong_role_is_refused"),
+    "message_in_parts": (
+        "actors/base/actor_links_send.c",
+        (("            remote->packs ? actor_socket_send_packed(",
+          "            remote->packs && false ? actor_socket_send_packed("),),
+        LINKS, "messages_are_one_part_between_those_who_can"),
     # Padded requests resolve to the null page.
     "stale_padding": (
         "kernels/kern_metadata.c",
@@ -285,6 +311,8 @@ PLANTED = {
 
 def library_of(tests):
     """What a test program links, by the folder of its sources."""
+    if tests[0].startswith("tests/actors/base/"):
+        return "onepath_actors_base"
     if tests[0].startswith("tests/actors/executor/"):
         return "onepath_actors_executor"
     if tests[0].startswith("tests/config/"):

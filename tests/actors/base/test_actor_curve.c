@@ -107,6 +107,18 @@ raw_open(test_raw_t *raw, const char *name, const char *attempt, const actor_key
     ck_assert_int_eq(zmq_connect(raw->socket, endpoint), 0);
 }
 
+/* Nothing comes to it for a while: it was not let in, so that there is nobody to answer. */
+static void
+hears_nothing(test_raw_t *raw)
+{
+    char byte;
+    uint64_t until_ns = test_now_ns() + UINT64_C(300000000);
+    while (test_now_ns() < until_ns) {
+        test_pump();
+        ck_assert_int_eq(zmq_recv(raw->socket, &byte, 1, ZMQ_DONTWAIT), -1);
+    }
+}
+
 /* Two actors with keys talk as two without. */
 START_TEST(listed_keys_talk)
 {
@@ -137,9 +149,8 @@ START_TEST(a_key_that_is_not_listed_says_nothing)
     for (uint32_t round = 0; round < 10; round++) {
         check_friend();
     }
-    test_reply_t reply;
-    ck_assert(!test_raw_wait(&unlisted, PROTO_KIND_INIT, 200, &reply));
-    ck_assert(!test_raw_wait(&naked, PROTO_KIND_INIT, 200, &reply));
+    hears_nothing(&unlisted);
+    hears_nothing(&naked);
     ck_assert_uint_eq(reached() - before, test_core_count(&core, PROTO_KIND_FINISH));
     test_raw_close(&naked);
     test_raw_close(&unlisted);
