@@ -16,7 +16,7 @@
 
 enum {
     PEERS = 6, /* 1..PEERS-1 may be up */
-    ROUNDS = 200000,
+    ROUNDS = 50000,
     ROUNDS_LONG = 1000000,
     CONTENT_MAX = 24,
     LOCAL_COUNT_MAX = 1 << 20,
