@@ -110,8 +110,13 @@ static void
 fill(const actor_node_t *node, const actor_look_row_t *gateway, const actor_look_row_t *scheduler,
      cli_look_request_t *out)
 {
-    *out = (cli_look_request_t){.row = scheduler != NULL ? *scheduler : *gateway};
-    if (gateway != NULL) {
+    *out = (cli_look_request_t){.why = ""};
+    if (scheduler != NULL) {
+        out->row = *scheduler;
+    }
+    if (gateway != NULL && scheduler == NULL) {
+        out->row = *gateway;
+    } else if (gateway != NULL) {
         memcpy(out->row.name, gateway->name, sizeof out->row.name);
         out->row.age_ms = gateway->age_ms;
     }

@@ -154,7 +154,7 @@ read_status(int fd, uint64_t until_ns)
         }
     }
     head[size] = '\0';
-    return strncmp(head, "HTTP/1.", 7) == 0 ? atoi(head + 9) : 0;
+    return strncmp(head, "HTTP/1.", 7) == 0 ? (int)strtol(head + 9, NULL, 10) : 0;
 }
 
 bool

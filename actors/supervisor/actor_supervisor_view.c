@@ -1,6 +1,7 @@
 /* actor_supervisor_view.c - the actors of this node as people see them: what each said last, and
  * what the system says of its process. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -14,6 +15,10 @@ enum {
     LINKS_MAX = ACTOR_SUPERVISOR_CHILD_COUNT_MAX * ACTOR_SUPERVISOR_LINK_COUNT_MAX,
     NAMES_SIZE_BYTES = 1024,
     TEXTS_SIZE_BYTES = 8192,
+    STAT_STATE = 3, /* fields of /proc/PID/stat, from 1 */
+    STAT_USER = 14,
+    STAT_SYSTEM = 15,
+    STAT_RESIDENT = 24,
 };
 
 /* The columns of one ACTORS, until it is encoded. */
@@ -84,21 +89,19 @@ read_process(pid_t pid, uint64_t *resident_bytes, uint64_t *cpu_ns)
     size_t size = fread(line, 1, sizeof line - 1, file);
     (void)fclose(file);
     line[size] = '\0';
-    /* Behind the name, which may hold anything: state, then numbers; utime is the 12th of them,
-     * stime the next, the resident pages the 22nd. */
-    const char *at = strrchr(line, ')');
-    unsigned long user = 0;
-    unsigned long system = 0;
-    long pages = 0;
-    if (at != NULL &&
-        sscanf(at + 1,
-               " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu %*d %*d %*d %*d %*d %*d "
-               "%*u %*u %ld",
-               &user, &system, &pages) == 3) {
-        uint64_t ticks = (uint64_t)sysconf(_SC_CLK_TCK);
-        *cpu_ns = ((uint64_t)user + system) * (UINT64_C(1000000000) / ticks);
-        *resident_bytes = (uint64_t)pages * (uint64_t)sysconf(_SC_PAGESIZE);
+    /* Behind the name, which may hold anything, come the state and then numbers. */
+    char *at = strrchr(line, ')');
+    uint64_t ticks = 0;
+    for (int field = STAT_STATE - 1; at != NULL && field <= STAT_RESIDENT; field++) {
+        unsigned long long value = strtoull(at, NULL, 10);
+        if (field == STAT_USER || field == STAT_SYSTEM) {
+            ticks += value;
+        } else if (field == STAT_RESIDENT) {
+            *resident_bytes = value * (uint64_t)sysconf(_SC_PAGESIZE);
+        }
+        at = strchr(at + 1, ' ');
     }
+    *cpu_ns = ticks * (UINT64_C(1000000000) / (uint64_t)sysconf(_SC_CLK_TCK));
 }
 
 static void
