@@ -61,7 +61,7 @@ actor_supervisor_drain_ask(actor_supervisor_core_t *self, actor_supervisor_comma
         return true;
     }
     if (is_drain) {
-        (void)snprintf(text, sizeof text, "draining for %s: nothing new is admitted", owner);
+        (void)snprintf(text, sizeof text, "draining for %.64s: nothing new is admitted", owner);
         set_held(self, true, owner, outbox);
     } else {
         (void)snprintf(text, sizeof text, "%s",
