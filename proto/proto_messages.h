@@ -79,17 +79,19 @@ enum {
     /* A node: gateway, scheduler, executor. */                                                    \
     MESSAGE(EXECUTOR_INFO, executor_info, 30, WIRE, ARRAY, "executor -> scheduler",                \
             "what the executor has: cache, limits")                                                \
-    MESSAGE(MODEL_INFO, model_info, 31, WIRE, ARRAY, "scheduler -> gateway",                       \
+    MESSAGE(MODEL_INFO, model_info, 31, WIRE, ARRAY, "scheduler, role -> gateway, role",           \
             "what can be served: model, limits")                                                   \
-    MESSAGE(SUBMIT, submit, 32, WIRE, ARRAY, "gateway -> scheduler", "a new request")              \
-    MESSAGE(FINISH, finish, 33, WIRE, ARRAY, "gateway -> scheduler", "end a request at a token")   \
-    MESSAGE(TOKENS, tokens, 34, WIRE, ARRAY, "scheduler -> gateway", "new tokens of a step")       \
-    MESSAGE(FINISHED, finished, 35, WIRE, ARRAY, "scheduler -> gateway",                           \
+    MESSAGE(SUBMIT, submit, 32, WIRE, ARRAY, "gateway, role -> scheduler", "a new request")        \
+    MESSAGE(FINISH, finish, 33, WIRE, ARRAY, "gateway, role -> scheduler",                         \
+            "end a request at a token")                                                            \
+    MESSAGE(TOKENS, tokens, 34, WIRE, ARRAY, "scheduler, role -> gateway, role",                   \
+            "new tokens of a step")                                                                \
+    MESSAGE(FINISHED, finished, 35, WIRE, ARRAY, "scheduler, role -> gateway, role",               \
             "the one terminal answer of a request")                                                \
     MESSAGE(SAMPLING, sampling, 36, LOCAL, ARRAY, "inside SUBMIT and ADMIT",                       \
             "how to choose tokens; opaque to the scheduler")                                       \
-    MESSAGE(LOAD, load, 37, WIRE, ARRAY, "scheduler -> gateway -> supervisor -> client",           \
-            "queue and cache figures")                                                             \
+    MESSAGE(LOAD, load, 37, WIRE, ARRAY,                                                           \
+            "scheduler, role -> gateway, role -> supervisor -> client", "queue and cache figures") \
     MESSAGE(ADMIT, admit, 40, WIRE, ARRAY, "scheduler -> executor", "a request takes a slot")      \
     MESSAGE(PLAN, plan, 41, WIRE, ARRAY, "scheduler -> executor", "one step, as a patch")          \
     MESSAGE(STEP_RESULT, step_result, 42, WIRE, ARRAY, "executor -> scheduler",                    \
@@ -180,7 +182,7 @@ enum {
             "let go of it")                                                                        \
     MESSAGE(TRANSFER_CLOSED, transfer_closed, 106, WIRE, ARRAY, "prefill-role -> decode-role",     \
             "nothing of it is left here")                                                          \
-    MESSAGE(PAGES, pages, 107, WIRE, ARRAY, "scheduler -> role, gateway",                          \
+    MESSAGE(PAGES, pages, 107, WIRE, ARRAY, "scheduler, role -> role, gateway",                    \
             "which prefix pages came and went")                                                    \
     MESSAGE(NODE_STATE, node_state, 108, WIRE, ARRAY, "role -> role, gateway",                     \
             "whether a node can serve")                                                            \

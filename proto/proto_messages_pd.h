@@ -143,7 +143,12 @@
     FIELD(transfer, U64, UINT64_MAX, OPEN, "transfer key")                                         \
     FIELD(tokens, COL_I32, PROTO_TOKENS_MAX, PRIVATE, "[prompt_length of RESERVE]")                \
     FIELD(sampling, COL_U8, 16384, PRIVATE, "an encoded SAMPLING body")                            \
-    FIELD(candidates, COL_I32, 16, PRIVATE, "as in PREFILLED")
+    FIELD(candidates, COL_I32, 16, PRIVATE, "as in PREFILLED")                                     \
+    FIELD(generation_max, U32, PROTO_TOKENS_MAX, OPEN, "as in RESERVE")                            \
+    FIELD(emitted, U32, PROTO_TOKENS_MAX, OPEN, "as in RESERVE")                                   \
+    FIELD(priority, I64, 1000000, OPEN, "as in RESERVE")                                           \
+    FIELD(queue_timeout_ns, U64, UINT64_MAX, OPEN, "as in SUBMIT")                                 \
+    FIELD(page_hashes, BIN, PROTO_PAGES_MAX * 32, OPEN, "as in RESERVE")
 #define PROTO_FIELDS_release(FIELD)                                                                \
     FIELD(transfer, U64, UINT64_MAX, OPEN, "transfer key")                                         \
     FIELD(status, I64, 1000, OPEN, "OK: done with it; else why it is given up")

@@ -76,6 +76,7 @@ typedef struct {
     uint32_t body_end;   /* as in sched_span_t */
     uint32_t promote_at; /* as in sched_span_t */
     sched_chunk_t chunk; /* the first one; state groups get blocks for it */
+    uint32_t incoming;   /* tokens that a transfer brings; 0: they are computed here */
     bool is_plan_full;   /* it is the plan that has no room, not the pool */
 } demand_t;
 
@@ -85,6 +86,10 @@ fresh_wanted(const sched_core_t *self, uint32_t g, const demand_t *demand)
 {
     const sched_group_t *group = &self->groups[g];
     uint32_t at = demand->hit_pages * group->page_blocks;
+    if (group->kind == SCHED_GROUP_SLIDING && demand->incoming > 0) {
+        uint32_t first = sched_first_column(group, demand->incoming);
+        return sched_divide_up(demand->cover, group->granularity) - (first > at ? first : at);
+    }
     if (group->kind != SCHED_GROUP_STATE) {
         uint32_t tokens = group->kind == SCHED_GROUP_FULL ? demand->cover : demand->window_end;
         return sched_divide_up(tokens, group->granularity) - at;
@@ -127,7 +132,8 @@ is_available(sched_core_t *self, sched_entry_t *entry, const demand_t *demand)
         uint32_t hits = hit_end - hit_begin;
         uint32_t held = sched_columns_needed(self, g, demand->cover);
         uint32_t wanted = fresh_wanted(self, g, demand);
-        wanted = held > hits && held - hits > wanted ? held - hits : wanted;
+        bool grows = demand->incoming == 0;
+        wanted = grows && held > hits && held - hits > wanted ? held - hits : wanted;
         uint32_t needed = wanted + lookahead_blocks(self, g);
         uint32_t available = sched_pool_available(self->pool, g) - pinned;
         if (needed > available) {
@@ -213,8 +219,8 @@ set_span(sched_core_t *self, const sched_entry_t *entry, demand_t *demand, sched
     demand->chunk = sched_chunk(self, span, entry->generation_max, end);
 }
 
-static bool
-patch_table(sched_core_t *self, uint32_t slot)
+bool
+sched_patch_table(sched_core_t *self, uint32_t slot)
 {
     for (uint32_t g = 0; g < self->group_count; g++) {
         const sched_extent_t *extent = sched_extent(self, slot, g);
@@ -237,9 +243,12 @@ take_blocks(sched_core_t *self, uint32_t slot, const demand_t *demand)
         const sched_group_t *group = &self->groups[g];
         uint32_t tokens = group->kind == SCHED_GROUP_FULL ? demand->cover : demand->window_end;
         uint32_t end = sched_divide_up(tokens, group->granularity);
+        uint32_t first = group->kind == SCHED_GROUP_SLIDING && demand->incoming > 0
+                             ? sched_first_column(group, demand->incoming)
+                             : 0;
         proto_status_t status = group->kind == SCHED_GROUP_STATE
                                     ? sched_take_states(self, slot, g, &demand->chunk)
-                                    : sched_take_columns(self, slot, g, end);
+                                    : sched_take_columns(self, slot, g, first, end);
         if (status != STATUS_OK) {
             require(self->group_count > 1); /* groups compete for parents: not known beforehand */
             sched_drop_blocks(self, slot);
@@ -248,6 +257,27 @@ take_blocks(sched_core_t *self, uint32_t slot, const demand_t *demand)
         }
     }
     return STATUS_OK;
+}
+
+proto_status_t
+sched_take_incoming(sched_core_t *self, const sched_loan_t *loan, const uint8_t *hashes,
+                    uint32_t *hit_tokens)
+{
+    require(loan->prompt_length > 1);
+    sched_entry_t entry = {.prompt_length = loan->prompt_length,
+                           .generation_max = loan->generation_max};
+    demand_t demand = demand_of(self, &entry, 0, hashes, loan->page_count);
+    demand.incoming = loan->prompt_length - 1;
+    demand.window_end = demand.cover;
+    demand.chunk = (sched_chunk_t){.end = demand.incoming,
+                                   .total = loan->prompt_length,
+                                   .reserve_end = demand.cover};
+    *hit_tokens = demand.hit_pages * self->page_tokens;
+    if (!sched_has_room(self, 2 * self->group_count, self->table_stride) ||
+        !is_available(self, &entry, &demand)) {
+        return STATUS_FULL;
+    }
+    return take_blocks(self, 0, &demand);
 }
 
 /* Looks up what the cache has and takes the rest; *demand says what that was, *span what the
@@ -308,6 +338,8 @@ sched_admit(sched_core_t *self, uint32_t index, uint32_t slot)
         span.page_known = entry->page_count;
         span.lost = 0;
         span.draft_hit = 0;
+        span.part_count = 0;
+        span.part_end = 0;
     }
     self->spans[slot] = span;
     row->computed = demand.hit_pages * self->page_tokens;
@@ -317,7 +349,7 @@ sched_admit(sched_core_t *self, uint32_t index, uint32_t slot)
     sched_set_expire_at(self, slot);
     self->figures.prefix_queries += demand.total;
     self->figures.prefix_hits += row->computed;
-    bool patched = patch_table(self, slot);
+    bool patched = sched_patch_table(self, slot);
     require(patched);
     sched_fold(self, (uint64_t)slot << 32 | demand.hit_pages);
     return STATUS_OK;

@@ -301,6 +301,7 @@ on_refused(sched_core_t *self, const proto_plan_refused_t *refused)
     for (uint32_t i = at; i < end; i++) {
         undo_step(self, sched_step_at(self, i));
     }
+    sched_redo_reservations(self);
     blame(self, sched_step_at(self, at), refused->slot, refused->rule);
     for (uint32_t i = at; i < end; i++) {
         const sched_step_t *step = sched_step_at(self, i);
@@ -308,7 +309,12 @@ on_refused(sched_core_t *self, const proto_plan_refused_t *refused)
             const sched_slot_t *slot = &self->slots[step->rows[r].slot];
             bool now = is_live(self, &step->rows[r]) && (slot->flags & SLOT_RETRACT) != 0 &&
                        slot->rows_in_flight == 0;
-            if (now) {
+            const sched_entry_t *entry = now ? &self->entries[slot->entry] : NULL;
+            if (now && entry->transfer != 0 && !entry->is_activated) {
+                /* A transfer may be reading its blocks: it ends, and they are kept for that. */
+                sched_end(self, slot->entry, PROTO_FINISH_ERROR, STATUS_ERR_REFUSED,
+                          "plan_refused");
+            } else if (now) {
                 sched_retract(self, step->rows[r].slot);
             }
         }

@@ -196,6 +196,20 @@ allocate_slots(sched_core_t *self)
     self->row_indices = take_memory(self, rows, sizeof *self->row_indices);
     self->row_counts = take_memory(self, rows, sizeof *self->row_counts);
     self->check_holders = take_memory(self, self->block_count, sizeof *self->check_holders);
+    self->loan_max = self->options.loan_count_max;
+    if (self->loan_max > 0) {
+        size_t loans = self->loan_max;
+        self->loans = take_memory(self, loans, sizeof *self->loans);
+        self->loan_extents =
+            take_memory(self, loans * self->group_count, sizeof *self->loan_extents);
+        self->loan_tables = take_memory(self, loans * self->table_stride, sizeof(uint32_t));
+        self->loan_hashes = take_memory(self, loans * self->pages_max, PROTO_HASH_SIZE_BYTES);
+    }
+    self->run_groups = take_memory(self, self->table_stride, sizeof *self->run_groups);
+    self->run_columns = take_memory(self, self->table_stride, sizeof *self->run_columns);
+    self->run_counts = take_memory(self, self->table_stride, sizeof *self->run_counts);
+    self->run_blocks = take_memory(self, self->table_stride, sizeof *self->run_blocks);
+    self->run_generations = take_memory(self, self->table_stride, sizeof *self->run_generations);
     sched_list_t *lists[] = {&self->free_slots, &self->decoding,  &self->prefilling,
                              &self->retracted,  &self->releasing, &self->holed};
     for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) {
@@ -219,6 +233,10 @@ sched_free_executor(sched_core_t *self)
     self->free_slots = self->decoding = self->prefilling = none;
     self->retracted = self->releasing = self->holed = none;
     self->slots = NULL;
+    self->loans = NULL;
+    self->loan_max = 0;
+    self->loan_count = 0;
+    self->reserve_count = 0;
     self->dirty_count = 0;
     self->running_count = 0;
     self->step_in_flight = 0;

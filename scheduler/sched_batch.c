@@ -142,7 +142,35 @@ take_slot(sched_core_t *self, uint32_t index, uint32_t slot, uint64_t now_ns)
         .slot = slot,
         .prompt_length = entry->prompt_length,
         .length_max = entry->prompt_length + entry->generation_max,
+        .computed = entry->is_activated ? entry->prompt_length - 1 : 0,
     };
+}
+
+/* What was activated decodes at once: it has its blocks, and needs a slot and room in the plan. */
+static void
+add_activated(sched_core_t *self, uint64_t now_ns)
+{
+    while (self->free_slots.count > 0 && self->admission_count < SCHED_PLAN_ADMISSIONS_MAX) {
+        uint32_t index = sched_heap_first(&self->waiting);
+        if (index == SCHED_NONE || !self->entries[index].is_activated ||
+            !sched_has_room(self, 2 * self->group_count, self->table_stride)) {
+            return;
+        }
+        uint32_t slot = self->free_slots.items[self->free_slots.count - 1];
+        sched_adopt(self, &self->entries[index], slot);
+        take_slot(self, index, slot, now_ns);
+        bool patched = sched_patch_table(self, slot);
+        require(patched);
+        sched_move(self, index, SCHED_MOVE_PREFILL_LAST);
+        sched_list_add(self, &self->decoding, slot);
+        if (self->slots[slot].computed >= self->slots[slot].publish_at) {
+            sched_publish(self, slot);
+        }
+        if (self->slots[slot].computed >= self->slots[slot].expire_at) {
+            sched_expire(self, slot);
+        }
+        sched_fold(self, (uint64_t)slot << 32 | self->slots[slot].computed);
+    }
 }
 
 /* Retracted requests go first; false if one of them is still without blocks. */
@@ -172,8 +200,8 @@ add_waiting(sched_core_t *self, uint64_t now_ns)
     while (!incomplete && has_budget(self) && self->free_slots.count > 0 &&
            self->admission_count < SCHED_PLAN_ADMISSIONS_MAX && blocked_count < SCHED_SCAN_MAX) {
         uint32_t index = sched_heap_first(&self->waiting);
-        if (index == SCHED_NONE) {
-            break;
+        if (index == SCHED_NONE || self->entries[index].is_activated) {
+            break; /* nothing passes what has its blocks and waits for room in a plan */
         }
         sched_entry_t *entry = &self->entries[index];
         prompt_tokens += entry->prompt_length;
@@ -202,8 +230,7 @@ add_waiting(sched_core_t *self, uint64_t now_ns)
     }
     for (uint32_t i = 0; i < blocked_count; i++) {
         const sched_entry_t *entry = &self->entries[blocked[i]];
-        sched_heap_push(&self->waiting, blocked[i],
-                        (sched_key_t){.major = entry->priority, .minor = entry->arrival});
+        sched_heap_push(&self->waiting, blocked[i], sched_queue_key(entry));
     }
 }
 
@@ -426,6 +453,7 @@ begin(sched_core_t *self)
     self->growth_failed = false;
     self->admission_count = 0;
     self->admission_at = 0;
+    self->part_at = 0;
     if (!plan->full) {
         return;
     }
@@ -510,6 +538,8 @@ sched_core_next_plan(sched_core_t *self, uint64_t now_ns, proto_plan_t *out)
     }
     require(self->admission_at == self->admission_count);
     begin(self);
+    add_activated(self, now_ns);
+    sched_serve_reservations(self);
     add_rows(self, now_ns);
     uint32_t row_count = self->plan.extend_count + self->plan.decode_count;
     while (row_count == 0 && self->step_in_flight == 0 && self->growth_failed) {
@@ -523,7 +553,9 @@ sched_core_next_plan(sched_core_t *self, uint64_t now_ns, proto_plan_t *out)
         row_count = self->plan.extend_count + self->plan.decode_count;
     }
     bool releases_only = row_count == 0 && self->releasing.count > 0 && self->step_in_flight == 0;
-    if (row_count == 0 && !releases_only) {
+    bool carries = self->admission_count > 0 || self->plan.clear_count > 0; /* without rows */
+    if (row_count == 0 && !releases_only && !carries) {
+        sched_note_reservations(self);
         if (self->step_in_flight == 0 && has_work(self)) {
             count_stall(self, now_ns);
         } else {
@@ -538,6 +570,7 @@ sched_core_next_plan(sched_core_t *self, uint64_t now_ns, proto_plan_t *out)
     self->figures.full_plans += self->plan.full ? 1 : 0;
     self->figures.steps++;
     record_step(self, now_ns);
+    sched_note_reservations(self);
     const sched_step_t *step = sched_step_at(self, self->step_in_flight - 1);
     self->step_base = step->step;
     fill(self, step, base_step, out);

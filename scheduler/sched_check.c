@@ -204,6 +204,7 @@ sched_core_audit(sched_core_t *self, sched_audit_t *audit)
         }
     }
     sched_holds(audit, used == self->running_count);
+    sched_audit_loans(self, audit);
     for (uint32_t b = 0; b < self->block_count; b++) {
         uint32_t holders = sched_pool_holder_count(self->pool, (sched_block_t){b});
         sched_holds(audit, self->check_holders[b] == holders);

@@ -55,7 +55,8 @@ static proto_status_t
 check_options(sched_core_options_t *options)
 {
     if (options->slot_count_max == 0 || options->slot_count_max > PROTO_ROWS_MAX ||
-        options->queue_len_max > 1 << 20 || options->overlap_depth_max > 1) {
+        options->queue_len_max > 1 << 20 || options->overlap_depth_max > 1 ||
+        options->loan_count_max > PROTO_ROWS_MAX) {
         return STATUS_ERR_CONFIG;
     }
     if (options->queue_len_max == 0) {
@@ -219,7 +220,7 @@ check_submit(const sched_core_t *self, const sched_submit_t *submit, sched_refus
     if (!self->attached) {
         return refuse(refusal, STATUS_ERR_REFUSED, "no_executor", "executors", 1, 0);
     }
-    if (self->draining) {
+    if (self->draining && !submit->is_activated) {
         return refuse(refusal, STATUS_ERR_REFUSED, "draining", "requests", 1, 0);
     }
     if (submit->prompt_length == 0 || submit->generation_max == 0 ||
@@ -228,6 +229,8 @@ check_submit(const sched_core_t *self, const sched_submit_t *submit, sched_refus
                       submit->emitted, submit->prompt_length);
     }
     uint64_t pages = submit->prompt_length / self->page_tokens;
+    /* The page that ends with the first generated token was not known when its blocks were. */
+    pages -= submit->is_activated && submit->prompt_length % self->page_tokens == 0 ? 1 : 0;
     /* No hashes at all: this request takes no part in the prefix cache. */
     if (submit->page_hashes.size_bytes != pages * PROTO_HASH_SIZE_BYTES &&
         submit->page_hashes.size_bytes != 0) {
@@ -244,6 +247,10 @@ check_submit(const sched_core_t *self, const sched_submit_t *submit, sched_refus
     if (parents > self->parent_count - 1) {
         return refuse(refusal, STATUS_ERR_NEVER_FITS, "never_fits", "blocks", parents,
                       self->parent_count - 1);
+    }
+    if (submit->transfer != 0 && !submit->is_activated && self->loan_count >= self->loan_max) {
+        return refuse(refusal, STATUS_ERR_OVERLOADED, "overloaded", "transfers",
+                      (uint64_t)self->loan_count + 1, self->loan_max);
     }
     if (self->waiting.count >= self->options.queue_len_max || self->entry_free == SCHED_NONE) {
         return refuse(refusal, STATUS_ERR_OVERLOADED, "overloaded", "requests",
@@ -266,6 +273,9 @@ sched_core_submit(sched_core_t *self, uint64_t now_ns, const sched_submit_t *sub
     if (status != STATUS_OK) {
         return status;
     }
+    if (submit->is_activated && !sched_activate(self, submit)) {
+        return refuse(refusal, STATUS_ERR_INVALID, "invalid", "transfers", 1, 0);
+    }
     uint32_t index = self->entry_free;
     sched_entry_t *entry = &self->entries[index];
     self->entry_free = entry->next;
@@ -284,14 +294,15 @@ sched_core_submit(sched_core_t *self, uint64_t now_ns, const sched_submit_t *sub
         .generation_max = submit->generation_max,
         .emitted = submit->emitted,
         .page_count = (uint32_t)(submit->page_hashes.size_bytes / PROTO_HASH_SIZE_BYTES),
+        .transfer = submit->transfer,
+        .is_activated = submit->is_activated,
         .tried_version = UINT64_MAX,
         .code = "",
         .state = SCHED_STATE_SUBMITTED,
         .in_use = true,
     };
     sched_ids_add(&self->ids, submit->owner, submit->request, index);
-    sched_heap_push(&self->waiting, index,
-                    (sched_key_t){.major = entry->priority, .minor = entry->arrival});
+    sched_heap_push(&self->waiting, index, sched_queue_key(entry));
     int64_t deadline = entry->deadline_ns < INT64_MAX ? (int64_t)entry->deadline_ns : INT64_MAX;
     sched_heap_push(&self->deadlines, index,
                     (sched_key_t){.major = deadline, .minor = entry->arrival});
@@ -335,7 +346,9 @@ leave_slot(sched_core_t *self, uint32_t slot)
             sched_list_swap_remove(self, &self->decoding, slot);
         }
     }
-    sched_drop_blocks(self, slot);
+    if (!sched_hold(self, slot)) {
+        sched_drop_blocks(self, slot);
+    }
     for (uint32_t g = 0; g < self->group_count; g++) {
         sched_extent(self, slot, g)->executor_count = 0;
     }
@@ -362,6 +375,7 @@ sched_end(sched_core_t *self, uint32_t index, proto_finish_reason_t reason, prot
         entry->slot = 0;
     } else {
         sched_leave_queue(self, index);
+        sched_drop_loan_of(self, entry);
     }
     bool well = reason == PROTO_FINISH_STOP || reason == PROTO_FINISH_LENGTH;
     sched_move(self, index, well ? SCHED_MOVE_FINISH : SCHED_MOVE_ABORT);
@@ -473,6 +487,11 @@ sched_core_figures(const sched_core_t *self, sched_figures_t *out)
     out->block_count = sched_pool_capacity(self->pool, 0);
     out->free_count = sched_pool_count(self->pool, 0, SCHED_BLOCK_FREE);
     out->cached_count = sched_pool_count(self->pool, 0, SCHED_BLOCK_CACHED);
+    for (uint32_t g = 0; g < self->group_count; g++) {
+        out->held_count += sched_pool_count(self->pool, g, SCHED_BLOCK_HELD);
+        out->incoming_count += sched_pool_count(self->pool, g, SCHED_BLOCK_INCOMING);
+        out->fencing_count += sched_pool_count(self->pool, g, SCHED_BLOCK_FENCING);
+    }
     out->prompt_length_max = prompt_length_max_of(self);
     out->token_capacity = (uint64_t)out->block_count * self->groups[0].granularity;
     out->evicted_blocks = sched_pool_evicted_count(self->pool);

@@ -61,6 +61,7 @@ typedef struct {
     uint32_t refusal_count_max; /* refused plans that end a request; 0 = 3 */
     uint32_t stall_ticks_max;   /* idle ticks with work waiting that count as a fault; 0 = 8 */
     uint64_t queue_timeout_ns;  /* wait for a slot unless SUBMIT says otherwise; 0 = 600 s */
+    uint32_t loan_count_max;    /* transfers that blocks may be lent to at once; 0: no transfers */
     sched_victim_fn victim;     /* NULL: least important, then least work done, then newest */
     void *victim_context;
 } sched_core_options_t;
@@ -89,6 +90,9 @@ typedef struct {
     uint32_t emitted;          /* tokens at the prompt's end that were generated elsewhere */
     int64_t priority;          /* lower goes first */
     uint64_t queue_timeout_ns; /* 0 = the option's */
+    uint64_t transfer;         /* at its end its blocks are kept for this transfer; or, with
+                                  is_activated, its blocks are those of this one; 0 = none */
+    bool is_activated;         /* everything but its last token is in the cache (sched_loan.h) */
     proto_bytes_t page_hashes; /* lent until the request is admitted or ends; may
                                   be empty: then nothing of it is looked up or published */
 } sched_submit_t;
@@ -119,6 +123,7 @@ typedef struct {
     uint32_t slot;
     uint32_t prompt_length;
     uint32_t length_max; /* prompt + generated tokens at most */
+    uint32_t computed;   /* tokens that the cache holds already; 0 unless it was activated */
 } sched_admission_t;
 
 /* Makes the next plan; its columns are views that live until the next call of any function of the
@@ -248,6 +253,9 @@ typedef struct {
     uint32_t block_count;     /* usable blocks of group 0 */
     uint32_t free_count;
     uint32_t cached_count;
+    uint32_t held_count;        /* blocks of all groups that wait for a peer to fetch them */
+    uint32_t incoming_count;    /* that wait for their content */
+    uint32_t fencing_count;     /* that wait until no copy runs */
     uint32_t prompt_length_max; /* longest prompt that can ever fit */
     uint64_t token_capacity;
     uint64_t prefix_queries; /* prompt tokens looked up */

@@ -142,9 +142,18 @@ take_run(sched_core_t *self, uint32_t slot, uint32_t g, sched_run_t run)
 }
 
 proto_status_t
-sched_take_columns(sched_core_t *self, uint32_t slot, uint32_t g, uint32_t end)
+sched_take_columns(sched_core_t *self, uint32_t slot, uint32_t g, uint32_t begin, uint32_t end)
 {
-    return take_run(self, slot, g, (sched_run_t){.begin = 0, .end = end});
+    sched_extent_t *extent = sched_extent(self, slot, g);
+    proto_status_t status = take_run(self, slot, g, (sched_run_t){.begin = begin, .end = end});
+    if (extent->expired_count < begin && extent->expired_count < extent->column_count) {
+        /* Columns that slid out before they were ever taken. */
+        const uint32_t *table = sched_table(self, slot, g);
+        while (extent->expired_count < begin && table[extent->expired_count] == 0) {
+            extent->expired_count++;
+        }
+    }
+    return status;
 }
 
 proto_status_t
@@ -211,7 +220,7 @@ grow(sched_core_t *self, uint32_t slot, uint32_t token_count, const sched_chunk_
         bool sparse = chunk != NULL && self->groups[g].kind == SCHED_GROUP_STATE;
         uint32_t end = sched_divide_up(token_count, self->groups[g].granularity);
         proto_status_t status = sparse ? sched_take_states(self, slot, g, chunk)
-                                       : sched_take_columns(self, slot, g, end);
+                                       : sched_take_columns(self, slot, g, 0, end);
         if (status == STATUS_OK) {
             continue;
         }

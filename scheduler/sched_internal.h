@@ -7,6 +7,7 @@
  *   sched_chunk.c    where a prompt is cut
  *   sched_retract.c  blocks given back, victims
  *   sched_pages.c    publication, windows
+ *   sched_loan.c     blocks that a transfer reads or writes
  *   sched_advance.c  what results, refusals and the time change
  *   sched_check.c    invariants, and "why is it waiting?"
  *   sched_save.c     the state as bytes    sched_restore*.c  and back
@@ -24,6 +25,7 @@
 #include "sched_core.h"
 #include "sched_heap.h"
 #include "sched_ids.h"
+#include "sched_loan.h"
 #include "sched_pool.h"
 
 #define SCHED_NONE UINT32_MAX /* no entry, no place */
@@ -74,7 +76,9 @@ typedef struct {
     uint32_t passed_count;    /* admissions that passed it while it was blocked */
     uint32_t refusal_count;   /* plans of it refused in a row */
     uint32_t next;            /* in the list of free or ended entries */
-    uint32_t suspects;        /* requests in the steps that its executor died in; 0 = not in one */
+    uint64_t transfer;        /* as in sched_submit_t */
+    bool is_activated;
+    uint32_t suspects; /* requests in the steps that its executor died in; 0 = not in one */
     proto_status_t status;
     const char *code;
     uint32_t retry_after_ms;
@@ -124,6 +128,8 @@ typedef struct {
     uint32_t cover_max;      /* tokens that it can ever need blocks for */
     uint32_t lost;           /* computed tokens that a retraction took */
     uint32_t draft_hit;      /* share of its last candidates that were right, in 1/1024 */
+    uint32_t part_count;     /* of its transfer */
+    uint32_t part_end;       /* tokens that these parts are about */
 } sched_span_t;
 
 enum { SCHED_COST_BUCKETS = 13 }; /* of rows: 1, 2, 4 .. 4096 and up to twice as many */
@@ -203,6 +209,21 @@ typedef struct {
     uint32_t *items;
     uint32_t count;
 } sched_list_t;
+
+/* Blocks lent to a transfer: one table, as a slot has. */
+typedef struct {
+    uint64_t transfer;
+    uint64_t ready_step; /* RESERVING: the last step that can still touch its blocks */
+    uint64_t arrival;    /* WAITING: order */
+    uint32_t owner;
+    uint8_t state; /* sched_loan_state_t */
+    bool has_step; /* ready_step is one in flight */
+    uint32_t prompt_length;
+    uint32_t generation_max;
+    uint32_t page_count;
+    uint32_t computed; /* tokens found in the cache */
+    uint32_t block_count;
+} sched_loan_t;
 
 /* The plan in the making; the columns that go out. */
 typedef struct {
@@ -288,6 +309,21 @@ struct sched_core {
     uint32_t dirty_max;
 
     sched_drafts_t drafts;
+    /* Loans. */
+    sched_loan_t *loans; /* [loan_max] */
+    uint32_t loan_max;
+    uint32_t loan_count;          /* in use */
+    uint32_t reserve_count;       /* of these, WAITING or RESERVING */
+    sched_extent_t *loan_extents; /* [loan_max][group_count] */
+    uint32_t *loan_tables;        /* [loan_max][table_stride] */
+    uint8_t *loan_hashes;         /* [loan_max][pages_max][32], while WAITING */
+    uint64_t loan_arrivals;
+    uint8_t *run_groups;       /* [table_stride] room for what is told of a loan or a part, */
+    uint32_t *run_columns;     /* [table_stride] all five */
+    uint32_t *run_counts;      /* [table_stride] */
+    uint32_t *run_blocks;      /* [table_stride] */
+    uint32_t *run_generations; /* [table_stride] */
+    uint32_t part_at;          /* extend row of the plan whose part is next */
 
     /* Plans. */
     sched_builder_t plan;
@@ -327,6 +363,14 @@ sched_fold(sched_core_t *self, uint64_t value)
 {
     uint64_t x = (self->digest ^ value) * 0x9e3779b97f4a7c15u;
     self->digest = x ^ (x >> 29);
+}
+
+/* What has its blocks already goes first. */
+static inline sched_key_t
+sched_queue_key(const sched_entry_t *entry)
+{
+    return (sched_key_t){.major = entry->is_activated ? INT64_MIN : entry->priority,
+                         .minor = entry->arrival};
 }
 
 static inline uint32_t
@@ -413,6 +457,32 @@ bool sched_prefill_turn(const sched_core_t *self);
  * an idle pool of several groups may have forgotten its cached pages. */
 proto_status_t sched_admit(sched_core_t *self, uint32_t entry, uint32_t slot);
 
+/* Looks up and takes the blocks of a reservation, into the table of slot 0: those of a request that
+ * decodes behind `prompt_length` - 1 tokens.  STATUS_FULL: there are too few, nothing changed. */
+proto_status_t sched_take_incoming(sched_core_t *self, const sched_loan_t *loan,
+                                   const uint8_t *hashes, uint32_t *hit_tokens);
+/* Patches for the whole table of a slot. */
+bool sched_patch_table(sched_core_t *self, uint32_t slot);
+
+/* sched_loan.c */
+/* Takes what reservations wait for, as far as this plan and the pool allow. */
+void sched_serve_reservations(sched_core_t *self);
+/* The plan was made, or not: what was reserved with it is ready after the steps in flight. */
+void sched_note_reservations(sched_core_t *self);
+/* A plan was refused: reservations whose clears it had begin anew. */
+void sched_redo_reservations(sched_core_t *self);
+/* The table of a slot that its request leaves goes to its transfer; true if it did. */
+bool sched_hold(sched_core_t *self, uint32_t slot);
+/* A reservation becomes that of a request that waits for a slot; false if there is none like it. */
+bool sched_activate(sched_core_t *self, const sched_submit_t *submit);
+/* A loan's table becomes the slot's. */
+void sched_adopt(sched_core_t *self, const sched_entry_t *entry, uint32_t slot);
+/* The loan of an activated request that ended before it had a slot. */
+void sched_drop_loan_of(sched_core_t *self, const sched_entry_t *entry);
+void sched_audit_loans(sched_core_t *self, sched_audit_t *audit);
+void sched_save_loans(const sched_core_t *self, proto_pack_t *out);
+void sched_load_loans(sched_core_t *self, proto_unpack_t *in);
+
 /* sched_grow.c */
 /* What its columns say. */
 void sched_set_covered(sched_core_t *self, uint32_t slot);
@@ -426,9 +496,11 @@ sched_chunk_t sched_chunk(const sched_core_t *self, const sched_span_t *span,
 /* Columns of a state group that a chunk needs, in order; gives how many runs: 1 or 2. */
 uint32_t sched_state_runs(const sched_core_t *self, uint32_t g, const sched_chunk_t *chunk,
                           sched_run_t runs[2]);
-/* Fresh blocks for all columns before `end`, or for those that a chunk needs of a state group.
- * STATUS_FULL: some were taken, the caller gives them back. */
-proto_status_t sched_take_columns(sched_core_t *self, uint32_t slot, uint32_t g, uint32_t end);
+/* Fresh blocks for columns [begin, end) that are not there yet, what lies before them being holes,
+ * or for those that a chunk needs of a state group. STATUS_FULL: some were taken, the caller gives
+ * them back. */
+proto_status_t sched_take_columns(sched_core_t *self, uint32_t slot, uint32_t g, uint32_t begin,
+                                  uint32_t end);
 proto_status_t sched_take_states(sched_core_t *self, uint32_t slot, uint32_t g,
                                  const sched_chunk_t *chunk);
 /* The clears from `from` on are not going to happen: the blocks stay marked. */

@@ -20,7 +20,10 @@ publish_block(sched_core_t *self, uint32_t slot, const sched_page_t *page, uint3
     }
     sched_block_t block = sched_block(self, page->group, table[column]);
     sched_block_t canonical = sched_pool_publish(self->pool, page, block);
-    if (canonical.index == block.index || !sched_mark_dirty(self, slot, page->group, column)) {
+    const sched_entry_t *entry = &self->entries[self->slots[slot].entry];
+    bool is_read = entry->transfer != 0 && !entry->is_activated; /* by a transfer, by this number */
+    if (canonical.index == block.index || is_read ||
+        !sched_mark_dirty(self, slot, page->group, column)) {
         return;
     }
     /* Somebody computed the same page before: read that one, and give ours back. */

@@ -360,7 +360,8 @@ sched_pool_is_idle(const sched_pool_t *self)
     uint32_t held = 0;
     for (uint32_t g = 0; g < self->group_count; g++) {
         const uint32_t *counts = self->groups[g].counts;
-        held += counts[SCHED_BLOCK_OWNED] + counts[SCHED_BLOCK_SHARED];
+        held += counts[SCHED_BLOCK_OWNED] + counts[SCHED_BLOCK_SHARED] + counts[SCHED_BLOCK_HELD] +
+                counts[SCHED_BLOCK_INCOMING] + counts[SCHED_BLOCK_FENCING];
     }
     return held == 0;
 }
@@ -455,6 +456,18 @@ sched_pool_release(sched_pool_t *self, sched_block_t handle)
     }
     if (parent->held_count == 0 && parent->used_count > 0) {
         idle_push(self, group, block->parent);
+    }
+}
+
+void
+sched_pool_lend(sched_pool_t *self, sched_block_t handle, sched_block_state_t state)
+{
+    block_t *block = &self->blocks[handle.index];
+    require(block->holder_count > 0);
+    require(state == SCHED_BLOCK_OWNED || state >= SCHED_BLOCK_HELD);
+    if (block->state != SCHED_BLOCK_SHARED) {
+        require(block->holder_count == 1);
+        set_state(&self->groups[block->group], block, state);
     }
 }
 

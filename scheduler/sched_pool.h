@@ -30,9 +30,9 @@ typedef enum {
     SCHED_BLOCK_OWNED,    /* one request may write it */
     SCHED_BLOCK_SHARED,   /* in the prefix index and read by at least one request */
     SCHED_BLOCK_CACHED,   /* in the prefix index only; may be taken away */
-    SCHED_BLOCK_HELD,     /* promised to a transfer under a lease (reserved) */
-    SCHED_BLOCK_INCOMING, /* a transfer of this generation writes it (reserved) */
-    SCHED_BLOCK_FENCING,  /* waits until no late write can reach it (reserved) */
+    SCHED_BLOCK_HELD,     /* promised to a transfer under a lease */
+    SCHED_BLOCK_INCOMING, /* a transfer of this generation writes it */
+    SCHED_BLOCK_FENCING,  /* waits until no copy can reach it */
     SCHED_BLOCK_STATE_COUNT,
 } sched_block_state_t;
 
@@ -70,6 +70,9 @@ void sched_pool_prefetch(const sched_pool_t *self, const sched_page_t *page);
 sched_block_t sched_pool_publish(sched_pool_t *self, const sched_page_t *page, sched_block_t block);
 /* Takes a block that has one holder out of the index, if it is in: it becomes owned. */
 void sched_pool_unpublish(sched_pool_t *self, sched_block_t block);
+/* Lends a block that is owned to a transfer (HELD, INCOMING), or asks it back (FENCING); OWNED: it
+ * is its owner's again.  A block that is shared stays what it is: its holder keeps it. */
+void sched_pool_lend(sched_pool_t *self, sched_block_t block, sched_block_state_t state);
 /* Marks content that must not be read by the next owner, whichever group's it is; cleared by
  * sched_pool_take_dirty(), which tells whether it was marked. */
 void sched_pool_mark_dirty(sched_pool_t *self, sched_block_t block);

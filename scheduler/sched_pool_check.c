@@ -5,10 +5,12 @@ static void
 audit_block(const sched_pool_t *self, uint32_t group_index, const block_t *block,
             sched_audit_t *audit)
 {
-    bool held = block->state == SCHED_BLOCK_OWNED || block->state == SCHED_BLOCK_SHARED;
+    bool held = block->state == SCHED_BLOCK_OWNED || block->state == SCHED_BLOCK_SHARED ||
+                sched_block_is_lent(block);
     sched_holds(audit, block->group == group_index);
     sched_holds(audit, held == (block->holder_count > 0));
-    sched_holds(audit, block->state != SCHED_BLOCK_OWNED || block->holder_count == 1);
+    bool alone = block->state == SCHED_BLOCK_OWNED || sched_block_is_lent(block);
+    sched_holds(audit, !alone || block->holder_count == 1);
     sched_holds(audit, block->tier == TIER_PROBATION || block->state == SCHED_BLOCK_SHARED ||
                            block->state == SCHED_BLOCK_CACHED);
     bool bound = self->parents[block->parent].group == group_index;

@@ -53,6 +53,13 @@ typedef struct {
     uint32_t counts[SCHED_BLOCK_STATE_COUNT];
 } group_t;
 
+static inline bool
+sched_block_is_lent(const block_t *block)
+{
+    return block->state == SCHED_BLOCK_HELD || block->state == SCHED_BLOCK_INCOMING ||
+           block->state == SCHED_BLOCK_FENCING;
+}
+
 /* True if anything ever happened to it. */
 static inline bool
 sched_block_is_touched(const block_t *block)

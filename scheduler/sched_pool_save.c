@@ -25,7 +25,8 @@ enum {
 static bool
 is_held(const block_t *block)
 {
-    return block->state == SCHED_BLOCK_OWNED || block->state == SCHED_BLOCK_SHARED;
+    return block->state == SCHED_BLOCK_OWNED || block->state == SCHED_BLOCK_SHARED ||
+           sched_block_is_lent(block);
 }
 
 static bool
@@ -211,7 +212,7 @@ load_block(sched_pool_t *self, uint32_t group_index, uint32_t index, proto_unpac
     uint8_t state = bits & BITS_STATE;
     block->generation = proto_unpack_u32(in);
     block->dirty = (bits & BITS_DIRTY) != 0;
-    if (bits >= 2 * BITS_DIRTY || state > SCHED_BLOCK_CACHED) {
+    if (bits >= 2 * BITS_DIRTY || state >= SCHED_BLOCK_STATE_COUNT) {
         proto_unpack_fail(in);
         return;
     }
@@ -220,11 +221,12 @@ load_block(sched_pool_t *self, uint32_t group_index, uint32_t index, proto_unpac
     block->state = state;
     block->tier = (bits & BITS_TIER) != 0 ? TIER_ESTABLISHED : TIER_PROBATION;
     block->holder_count = is_held(block) ? proto_unpack_u32(in) : 0;
-    bool fits = sched_block_is_touched(block) && is_held(block) == (block->holder_count > 0) &&
-                (state != SCHED_BLOCK_OWNED || block->holder_count == 1) &&
-                (is_indexed(block) || block->tier == TIER_PROBATION) &&
-                (!is_indexed(block) || index_block(self, group_index, index, in)) &&
-                (state == SCHED_BLOCK_FREE || use_parent(self, group_index, index));
+    bool fits =
+        sched_block_is_touched(block) && is_held(block) == (block->holder_count > 0) &&
+        (!(state == SCHED_BLOCK_OWNED || sched_block_is_lent(block)) || block->holder_count == 1) &&
+        (is_indexed(block) || block->tier == TIER_PROBATION) &&
+        (!is_indexed(block) || index_block(self, group_index, index, in)) &&
+        (state == SCHED_BLOCK_FREE || use_parent(self, group_index, index));
     if (!fits) {
         proto_unpack_fail(in);
     }

@@ -43,6 +43,7 @@ load_options(proto_unpack_t *in, sched_core_options_t *options)
     options->refusal_count_max = proto_unpack_u32(in);
     options->stall_ticks_max = proto_unpack_u32(in);
     options->queue_timeout_ns = proto_unpack_u64(in);
+    options->loan_count_max = proto_unpack_u32_max(in, PROTO_ROWS_MAX);
     /* A zero would become its default, and not be what was saved. */
     sched_expect(in, options->queue_len_max != 0 && options->skip_count_max != 0 &&
                          options->refusal_count_max != 0 && options->stall_ticks_max != 0 &&
@@ -94,6 +95,8 @@ load_entry(proto_unpack_t *in, sched_entry_t *entry)
     entry->deadline_ns = proto_unpack_u64(in);
     entry->queue_ns = proto_unpack_u64(in);
     entry->suspects = proto_unpack_u32_max(in, PROTO_ROWS_MAX);
+    entry->transfer = proto_unpack_u64(in);
+    entry->is_activated = proto_unpack_bool(in);
     entry->tried_version = proto_unpack_u64(in);
     entry->needed = proto_unpack_u64(in);
     entry->limit = proto_unpack_u64(in);
@@ -161,8 +164,7 @@ static void
 queue(sched_core_t *self, uint32_t index)
 {
     const sched_entry_t *entry = &self->entries[index];
-    sched_heap_push(&self->waiting, index,
-                    (sched_key_t){.major = entry->priority, .minor = entry->arrival});
+    sched_heap_push(&self->waiting, index, sched_queue_key(entry));
     int64_t deadline = entry->deadline_ns < INT64_MAX ? (int64_t)entry->deadline_ns : INT64_MAX;
     sched_heap_push(&self->deadlines, index,
                     (sched_key_t){.major = deadline, .minor = entry->arrival});

@@ -51,6 +51,8 @@ load_slot(sched_core_t *self, uint32_t slot, proto_unpack_t *in)
     span->page_published = proto_unpack_u32(in);
     span->lost = proto_unpack_u32(in);
     span->draft_hit = proto_unpack_u32_max(in, 1024);
+    span->part_count = proto_unpack_u32_max(in, PROTO_ROWS_MAX);
+    span->part_end = proto_unpack_u32_max(in, PROTO_TOKENS_MAX);
     span->body_end = self->has_state ? proto_unpack_u32(in) : span->prefill_end;
     span->promote_at = self->has_state ? proto_unpack_u32(in) : 0;
     proto_bytes_t hashes = proto_unpack_bytes(in, (size_t)self->pages_max * PROTO_HASH_SIZE_BYTES);
@@ -274,6 +276,7 @@ sched_load_slots(sched_core_t *self, proto_unpack_t *in)
     load_steps(self, in);
     load_holed(self, in);
     load_dirty(self, in);
+    sched_load_loans(self, in);
     derive(self);
     sched_expect(in, lists_agree(self));
 }

@@ -98,6 +98,9 @@ sched_retract_victim(sched_core_t *self)
             continue;
         }
         const sched_entry_t *entry = &self->entries[row->entry];
+        if (entry->transfer != 0 && !entry->is_activated) {
+            continue; /* a transfer may be reading its blocks */
+        }
         sched_victim_t candidate = {
             .request = row->request,
             .priority = entry->priority,

@@ -19,6 +19,7 @@ save_options(const sched_core_options_t *options, proto_pack_t *out)
     proto_pack_u32(out, options->refusal_count_max);
     proto_pack_u32(out, options->stall_ticks_max);
     proto_pack_u64(out, options->queue_timeout_ns);
+    proto_pack_u32(out, options->loan_count_max);
 }
 
 static void
@@ -64,6 +65,8 @@ save_entry(const sched_entry_t *entry, proto_pack_t *out)
     proto_pack_u64(out, entry->deadline_ns);
     proto_pack_u64(out, entry->queue_ns);
     proto_pack_u32(out, entry->suspects);
+    proto_pack_u64(out, entry->transfer);
+    proto_pack_bool(out, entry->is_activated);
     proto_pack_u64(out, entry->tried_version);
     proto_pack_u64(out, entry->needed);
     proto_pack_u64(out, entry->limit);
@@ -195,6 +198,8 @@ save_slot(const sched_core_t *self, uint32_t slot, proto_pack_t *out)
     proto_pack_u32(out, span->page_published);
     proto_pack_u32(out, span->lost);
     proto_pack_u32(out, span->draft_hit);
+    proto_pack_u32(out, span->part_count);
+    proto_pack_u32(out, span->part_end);
     if (self->has_state) { /* else they follow from the rest: the end, and nowhere */
         proto_pack_u32(out, span->body_end);
         proto_pack_u32(out, span->promote_at);
@@ -240,6 +245,7 @@ save_slots(const sched_core_t *self, proto_pack_t *out)
         proto_pack_u32(out, self->dirty[i].group);
         proto_pack_u32(out, self->dirty[i].column);
     }
+    sched_save_loans(self, out);
 }
 
 void

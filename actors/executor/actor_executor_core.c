@@ -1,3 +1,5 @@
+/* Links, phases, ADMIT and the core's operations.  Long because what is wrong with an ADMIT is
+ * listed beside what it sets. */
 #include "actor_executor_core.h"
 
 #include <stdio.h>
@@ -254,6 +256,9 @@ admit_refusal(const actor_executor_core_t *self, const actor_input_t *input,
     if (admit->prompt_length == 0 || admit->tokens.count != admit->prompt_length) {
         return "ADMIT: prompt_length and tokens differ";
     }
+    if (admit->computed != 0 && admit->computed != admit->prompt_length - 1) {
+        return "ADMIT: the cache must hold all tokens but the last, or none";
+    }
     if (admit->length_max < admit->prompt_length || admit->length_max > self->info.model_len_max) {
         return "ADMIT: length_max is beyond the model's";
     }
@@ -274,7 +279,9 @@ static void
 start_chain(const actor_executor_core_t *self, executor_slot_t *s, const proto_admit_t *admit,
             const proto_sampling_t *sampling)
 {
-    uint32_t pages = admit->prompt_length / self->info.prefix_granularity;
+    /* Of a prompt that came from elsewhere the last token was generated there. */
+    uint32_t hashed = admit->computed != 0 ? admit->computed : admit->prompt_length;
+    uint32_t pages = hashed / self->info.prefix_granularity;
     size_t size = (size_t)pages * PROTO_HASH_SIZE_BYTES;
     s->is_hashed = admit->page_hashes.size_bytes == size;
     if (s->is_hashed && pages > 0) {
@@ -308,6 +315,9 @@ admit(actor_executor_core_t *self, const actor_input_t *input, actor_outbox_t *o
     memcpy(executor_sampling(self, admit->slot), admit->sampling.data, admit->sampling.count);
     start_chain(self, s, admit, &sampling);
     actor_executor_slot_append(self, admit->slot, admit->tokens.data, admit->tokens.count);
+    s->computed = admit->computed;
+    s->done = admit->computed;
+    s->is_decodable = admit->computed != 0; /* the first decode row sets it up */
     actor_executor_slot_touch(self, admit->slot);
 }
 

@@ -1,13 +1,14 @@
 #include "actor_executor_state.h"
 
 static void
-send_setup(actor_executor_core_t *self, uint32_t slot, actor_outbox_t *outbox)
+send_setup(actor_executor_core_t *self, uint32_t slot, uint32_t computed, actor_outbox_t *outbox)
 {
     const executor_slot_t *s = &self->slots[slot];
     proto_body_t body = {
         .slot_setup = {.slot = slot,
                        .tokens = {executor_tokens(self, slot), s->known},
-                       .sampling = {executor_sampling(self, slot), s->sampling_size}}};
+                       .sampling = {executor_sampling(self, slot), s->sampling_size},
+                       .computed = computed}};
     actor_outbox_push(outbox, (actor_peer_t){ACTOR_PEER_LOCAL}, PROTO_KIND_SLOT_SETUP, s->request,
                       &body);
 }
@@ -25,7 +26,7 @@ commit_extends(actor_executor_core_t *self, const proto_plan_t *plan, executor_f
         bool samples = plan->extend_samples.data[i] != 0;
         executor_slot_t *s = &self->slots[slot];
         if (!s->is_set_up || s->is_decodable || begin < s->computed) {
-            send_setup(self, slot, outbox);
+            send_setup(self, slot, 0, outbox);
             s->is_set_up = true;
             s->setup_stamp = self->stamp;
         }
@@ -48,12 +49,22 @@ commit_extends(actor_executor_core_t *self, const proto_plan_t *plan, executor_f
     return token_count;
 }
 
-static void
-commit_decodes(actor_executor_core_t *self, const proto_plan_t *plan, executor_flight_t *flight)
+/* Starts the decodes; true if one of them had to be set up. */
+static bool
+commit_decodes(actor_executor_core_t *self, const proto_plan_t *plan, executor_flight_t *flight,
+               actor_outbox_t *outbox)
 {
+    bool sets_up = false;
     for (uint32_t i = 0; i < plan->decode_slots.count; i++) {
         uint32_t slot = plan->decode_slots.data[i];
         executor_slot_t *s = &self->slots[slot];
+        if (!s->is_set_up) {
+            /* Its cache came from elsewhere: it never had an extend here. */
+            send_setup(self, slot, s->known - 1, outbox);
+            s->is_set_up = true;
+            s->setup_stamp = self->stamp;
+            sets_up = true;
+        }
         s->computed = s->known + s->pending - 1 + plan->width;
         s->pending += plan->width;
         s->pending_rows++;
@@ -64,6 +75,7 @@ commit_decodes(actor_executor_core_t *self, const proto_plan_t *plan, executor_f
                                                              .token_max = plan->width,
                                                              .pending = plan->width};
     }
+    return sets_up;
 }
 
 /* An empty column has no address. */
@@ -126,8 +138,10 @@ add_dropped(actor_executor_core_t *self)
 static void
 add_tables(actor_executor_core_t *self, const proto_plan_t *plan)
 {
-    for (uint32_t i = 0; i < plan->extend_slots.count; i++) {
-        uint32_t slot = plan->extend_slots.data[i];
+    uint32_t extends = plan->extend_slots.count;
+    for (uint32_t i = 0; i < extends + plan->decode_slots.count; i++) {
+        uint32_t slot =
+            i < extends ? plan->extend_slots.data[i] : plan->decode_slots.data[i - extends];
         if (self->slots[slot].setup_stamp != self->stamp) {
             continue;
         }
@@ -190,7 +204,7 @@ actor_executor_launch(actor_executor_core_t *self, const actor_input_t *input,
     flight->row_count = 0;
     flight->width = plan->width;
     flight->prompt_token_count = commit_extends(self, plan, flight, outbox);
-    commit_decodes(self, plan, flight);
+    bool sets_up = commit_decodes(self, plan, flight, outbox);
     flight->token_count = flight->prompt_token_count + plan->decode_slots.count * plan->width;
     if (self->flight_count++ == 0) {
         self->busy_since_ns = input->now_ns;
@@ -221,7 +235,7 @@ actor_executor_launch(actor_executor_core_t *self, const actor_input_t *input,
     if (flight->row_count > 0) {
         body.step_launch.draft_slot = actor_executor_draft_ask(self, plan->step, outbox);
     }
-    if (plan->base_step == 0 || plan->extend_slots.count > 0) {
+    if (plan->base_step == 0 || plan->extend_slots.count > 0 || sets_up) {
         make_patches(self, plan, &body.step_launch);
     }
     actor_outbox_push(outbox, (actor_peer_t){ACTOR_PEER_LOCAL}, PROTO_KIND_STEP_LAUNCH, 0, &body);

@@ -32,7 +32,11 @@ on_peer_up(actor_scheduler_core_t *self, const actor_input_t *input, actor_outbo
     peer->role = (proto_role_t)up->role;
     peer->epoch = up->epoch;
     peer->incarnation = (peer->incarnation + 1) & 0xffffff;
-    if (peer->role == PROTO_ROLE_GATEWAY) {
+    if (peer->role == PROTO_ROLE_KV_TRANSFER) {
+        actor_scheduler_lose_kv_transfer(self, outbox); /* an older one has nothing in work */
+        self->kv_transfer.index = up->peer;
+    }
+    if (actor_scheduler_may_submit(peer->role)) {
         actor_scheduler_tell_gateway(self, up->peer, outbox);
         self->load_digest = ~sched_core_digest(self->library); /* it has seen no LOAD yet */
     }
@@ -48,11 +52,14 @@ on_peer_down(actor_scheduler_core_t *self, const actor_input_t *input, actor_out
         return;
     }
     proto_role_t role = self->peers[down->peer].role;
-    if (role == PROTO_ROLE_GATEWAY) {
+    if (actor_scheduler_may_submit(role)) {
         sched_event_t event = {.kind = SCHED_EVENT_OWNER_GONE,
                                .owner = actor_scheduler_owner(self, down->peer)};
         proto_status_t status = sched_core_advance(self->library, input->now_ns, &event, NULL);
         require(status == STATUS_OK);
+        actor_scheduler_lose_role(self, event.owner, outbox);
+    } else if (role == PROTO_ROLE_KV_TRANSFER && down->peer == self->kv_transfer.index) {
+        actor_scheduler_lose_kv_transfer(self, outbox);
     } else if (actor_scheduler_is_executor(self, (actor_peer_t){down->peer})) {
         actor_scheduler_lose_executor(self, "worker_lost", outbox);
     } else if (role == PROTO_ROLE_EXECUTOR && self->refusal[0] != '\0') {
@@ -103,10 +110,19 @@ handle_peer(actor_scheduler_core_t *self, const actor_input_t *input, actor_outb
     uint32_t peer = input->from.index;
     proto_role_t role = peer < ACTOR_PEER_COUNT_MAX ? self->peers[peer].role : PROTO_ROLE_NONE;
     int kind = (int)input->header->kind;
-    if (kind == PROTO_KIND_SUBMIT && role == PROTO_ROLE_GATEWAY) {
+    bool is_role = role == PROTO_ROLE_PREFILL_ROLE || role == PROTO_ROLE_DECODE_ROLE;
+    if (kind == PROTO_KIND_SUBMIT && actor_scheduler_may_submit(role)) {
         actor_scheduler_submit(self, input, outbox);
-    } else if (kind == PROTO_KIND_FINISH && role == PROTO_ROLE_GATEWAY) {
+    } else if (kind == PROTO_KIND_FINISH && actor_scheduler_may_submit(role)) {
         actor_scheduler_finish(self, input);
+    } else if (kind == PROTO_KIND_RESERVE && is_role) {
+        actor_scheduler_reserve(self, input, outbox);
+    } else if (kind == PROTO_KIND_ACTIVATE && is_role) {
+        actor_scheduler_activate(self, input, outbox);
+    } else if (kind == PROTO_KIND_RELEASE && is_role) {
+        actor_scheduler_release(self, input, outbox);
+    } else if (kind == PROTO_KIND_FENCED && role == PROTO_ROLE_KV_TRANSFER) {
+        actor_scheduler_fenced(self, input, outbox);
     } else if (kind == PROTO_KIND_EXECUTOR_INFO && role == PROTO_ROLE_EXECUTOR) {
         actor_scheduler_executor_info(self, input, outbox);
     } else if (kind == PROTO_KIND_STEP_RESULT && role == PROTO_ROLE_EXECUTOR) {
@@ -131,6 +147,7 @@ core_step(void *core, const actor_input_t *input, actor_outbox_t *outbox)
         handle_peer(self, input, outbox);
     }
     actor_scheduler_send_plans(self, input->now_ns, outbox);
+    actor_scheduler_send_reserved(self, outbox);
     actor_scheduler_pass_finished(self, outbox);
     actor_scheduler_send_load(self, input->now_ns, outbox);
     proto_require_set_request(0);
@@ -140,7 +157,7 @@ static uint64_t
 core_deadline_ns(const void *core)
 {
     const actor_scheduler_core_t *self = core;
-    if (self->has_more_finished) {
+    if (self->has_more_finished || self->has_more_reserved) {
         return 0;
     }
     uint64_t deadline = sched_core_deadline_ns(self->library);
@@ -224,7 +241,12 @@ outbox_size_bytes(const actor_scheduler_core_options_t *options)
     size_t finished = (size_t)(SCHEDULER_FINISHED_MAX + 1) * 1024;
     size_t infos = 2 * (size_t)ACTOR_PEER_COUNT_MAX * 3072;
     size_t loads = (size_t)ACTOR_PEER_COUNT_MAX * 512;
-    return admits + plan + tokens + finished + infos + loads + 65536;
+    size_t loans = options->loan_count_max;
+    size_t fences = loans * 1024;
+    /* A part names what its row was given; a reservation has a table. */
+    size_t parts = loans == 0 ? 0 : plan + slots * 1024;
+    size_t reserved = loans == 0 ? 0 : SCHEDULER_RESERVED_MAX * (SCHED_PLAN_SIZE_BYTES_MAX / 4);
+    return admits + plan + tokens + finished + infos + loads + fences + parts + reserved + 65536;
 }
 
 static bool
@@ -253,8 +275,12 @@ set_ops(actor_scheduler_core_t *self)
         .name = "scheduler",
         .role = PROTO_ROLE_SCHEDULER,
         .outbox_size_bytes = outbox_size_bytes(&self->options),
-        .outbox_count_max =
-            2 * (SCHED_PLAN_ADMISSIONS_MAX + 1) + SCHEDULER_FINISHED_MAX + 5 * ACTOR_PEER_COUNT_MAX,
+        .outbox_count_max = 2 * (SCHED_PLAN_ADMISSIONS_MAX + 1) + SCHEDULER_FINISHED_MAX +
+                            5 * ACTOR_PEER_COUNT_MAX +
+                            (self->options.loan_count_max > 0
+                                 ? 2 * self->options.loan_count_max +
+                                       2 * self->options.slot_count_max + SCHEDULER_RESERVED_MAX
+                                 : 0),
         .step = core_step,
         .deadline_ns = core_deadline_ns,
         .digest = core_digest,
@@ -275,6 +301,7 @@ actor_scheduler_library_options(const actor_scheduler_core_options_t *options)
         .overlap_depth_max = options->no_overlap ? 0 : 1,
         .no_prefix_cache = options->no_prefix_cache,
         .full_plans = options->full_plans,
+        .loan_count_max = options->loan_count_max,
         .queue_timeout_ns = options->queue_timeout_ns,
     };
 }
@@ -299,6 +326,7 @@ actor_scheduler_core_new(const actor_scheduler_core_options_t *options,
     set->store_size_bytes =
         set->store_size_bytes != 0 ? set->store_size_bytes : STORE_SIZE_DEFAULT_BYTES;
     self->executor.index = ACTOR_PEER_NONE;
+    self->kv_transfer.index = ACTOR_PEER_NONE;
     sched_core_options_t library = actor_scheduler_library_options(set);
     status = sched_core_new(&library, &self->library);
     if (status != STATUS_OK) {

@@ -25,7 +25,8 @@ typedef struct {
     uint64_t queue_timeout_ns; /* wait for a slot, unless SUBMIT says otherwise: 600 s */
     bool no_overlap;           /* a step's result comes before the next plan */
     bool no_prefix_cache;
-    bool full_plans; /* every plan is a full one: for benches */
+    bool full_plans;         /* every plan is a full one: for benches */
+    uint32_t loan_count_max; /* transfers to and from other nodes at once; none */
 } actor_scheduler_core_options_t;
 
 /* STATUS_ERR_CONFIG if an option is beyond its limit.  The caller owns *out_p. */

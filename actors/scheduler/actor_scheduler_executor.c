@@ -22,6 +22,7 @@ send_admissions(actor_scheduler_core_t *self, actor_outbox_t *outbox)
                     .tokens = content.tokens,
                     .sampling = content.sampling,
                     .page_hashes = content.page_hashes,
+                    .computed = admission.computed,
                 },
         };
         actor_outbox_push(outbox, self->executor, PROTO_KIND_ADMIT, admission.request, &body);
@@ -36,6 +37,7 @@ actor_scheduler_send_plans(actor_scheduler_core_t *self, uint64_t now_ns, actor_
     while (sched_core_next_plan(self->library, now_ns, &body.plan) == STATUS_OK) {
         send_admissions(self, outbox);
         actor_outbox_push(outbox, self->executor, PROTO_KIND_PLAN, 0, &body);
+        actor_scheduler_send_parts(self, outbox);
         if (self->busy_since_ns == 0) {
             self->busy_since_ns = now_ns;
         }
@@ -91,6 +93,7 @@ void
 actor_scheduler_lose_executor(actor_scheduler_core_t *self, const char *code,
                               actor_outbox_t *outbox)
 {
+    actor_scheduler_end_fences(self, outbox); /* whoever waits for blocks to come back is told */
     sched_core_detach(self->library, STATUS_ERR_PEER_LOST, code);
     self->executor.index = ACTOR_PEER_NONE;
     self->busy_since_ns = 0;

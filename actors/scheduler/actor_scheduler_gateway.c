@@ -7,7 +7,7 @@
 static bool
 is_gateway(const actor_scheduler_core_t *self, uint32_t peer)
 {
-    return peer < ACTOR_PEER_COUNT_MAX && self->peers[peer].role == PROTO_ROLE_GATEWAY;
+    return peer < ACTOR_PEER_COUNT_MAX && actor_scheduler_may_submit(self->peers[peer].role);
 }
 
 uint32_t
@@ -78,6 +78,9 @@ fill_load(const actor_scheduler_core_t *self, proto_load_t *load)
         .prompt_tokens = figures.prompt_tokens,
         .generation_tokens = figures.generation_tokens,
         .above_ladder_steps = figures.above_ladder_steps,
+        .blocks_held = figures.held_count,
+        .blocks_incoming = figures.incoming_count,
+        .blocks_fencing = figures.fencing_count,
         .prefill_graph_steps = figures.prefill_graph_steps,
         .prefill_eager_steps = figures.prefill_eager_steps,
         .recomputed_tokens = figures.recomputed_tokens,
@@ -218,6 +221,13 @@ void
 actor_scheduler_submit(actor_scheduler_core_t *self, const actor_input_t *input,
                        actor_outbox_t *outbox)
 {
+    actor_scheduler_submit_as(self, input, false, outbox);
+}
+
+void
+actor_scheduler_submit_as(actor_scheduler_core_t *self, const actor_input_t *input,
+                          bool is_activated, actor_outbox_t *outbox)
+{
     const proto_submit_t *submit = &input->body->submit;
     sched_refusal_t refusal = {.code = "invalid", .what = "tokens"};
     if (submit->tokens.count != submit->prompt_length || input->header->request == 0) {
@@ -256,6 +266,8 @@ actor_scheduler_submit(actor_scheduler_core_t *self, const actor_input_t *input,
         .emitted = submit->emitted,
         .priority = submit->priority,
         .queue_timeout_ns = submit->queue_timeout_ns,
+        .transfer = submit->transfer,
+        .is_activated = is_activated,
         .page_hashes = actor_scheduler_store_get(self->store, parcel).page_hashes,
     };
     status = sched_core_submit(self->library, input->now_ns, &request, &refusal);

@@ -9,7 +9,7 @@
 #include "actor_scheduler_state.h"
 
 enum {
-    SAVE_VERSION = 4, /* of the layout; another one is refused */
+    SAVE_VERSION = 5, /* of the layout; another one is refused */
     INCARNATION_MAX = 0xffffff,
 };
 static const uint64_t STORE_SIZE_MAX_BYTES = UINT64_C(1) << 34; /* as nobody would set it aside */
@@ -27,6 +27,7 @@ save_options(const actor_scheduler_core_options_t *options, proto_pack_t *out)
     proto_pack_bool(out, options->no_overlap);
     proto_pack_bool(out, options->no_prefix_cache);
     proto_pack_bool(out, options->full_plans);
+    proto_pack_u32(out, options->loan_count_max);
 }
 
 static bool
@@ -102,6 +103,9 @@ actor_scheduler_save(const void *core, proto_pack_t *state, proto_pack_t *secret
     proto_pack_u64(state, self->load_digest);
     proto_pack_bool(state, self->load_is_due);
     proto_pack_bool(state, self->has_more_finished);
+    proto_pack_bool(state, self->has_more_reserved);
+    proto_pack_u32(state, self->kv_transfer.index);
+    proto_pack_u64(state, self->fence_count);
     proto_pack_u64(state, self->busy_since_ns);
     proto_pack_u64(state, self->finished_count);
     proto_pack_u64(state, self->refused_count);
@@ -125,6 +129,7 @@ load_options(proto_unpack_t *in, actor_scheduler_core_options_t *options)
     options->no_overlap = proto_unpack_bool(in);
     options->no_prefix_cache = proto_unpack_bool(in);
     options->full_plans = proto_unpack_bool(in);
+    options->loan_count_max = proto_unpack_u32_max(in, PROTO_ROWS_MAX);
     /* A zero would become its default, and not be what was saved. */
     if (options->slot_count_max == 0 || options->queue_len_max == 0 ||
         options->store_size_bytes == 0 || options->load_interval_ns == 0) {
@@ -226,6 +231,7 @@ library_fits(const actor_scheduler_core_t *self)
            given->overlap_depth_max == expected.overlap_depth_max &&
            given->no_prefix_cache == expected.no_prefix_cache &&
            given->full_plans == expected.full_plans &&
+           given->loan_count_max == expected.loan_count_max &&
            (!has_timeout || given->queue_timeout_ns == expected.queue_timeout_ns);
 }
 
@@ -244,6 +250,9 @@ load(actor_scheduler_core_t *self, proto_unpack_t *state, proto_unpack_t *secret
     self->load_digest = proto_unpack_u64(state);
     self->load_is_due = proto_unpack_bool(state);
     self->has_more_finished = proto_unpack_bool(state);
+    self->has_more_reserved = proto_unpack_bool(state);
+    self->kv_transfer.index = proto_unpack_u32_max(state, ACTOR_PEER_NONE);
+    self->fence_count = proto_unpack_u64(state);
     self->busy_since_ns = proto_unpack_u64(state);
     self->finished_count = proto_unpack_u64(state);
     self->refused_count = proto_unpack_u64(state);

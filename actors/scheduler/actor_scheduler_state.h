@@ -5,6 +5,7 @@
  * actor_scheduler_gateway.c   submits, finishes, ends, MODEL_INFO, LOAD
  * actor_scheduler_executor.c  the executor comes, goes, gets plans, refuses some
  * actor_scheduler_result.c    results of steps
+ * actor_scheduler_transfer.c  blocks for and from other nodes
  * actor_scheduler_save.c      the state as bytes, and back */
 #ifndef ACTOR_SCHEDULER_STATE_H
 #define ACTOR_SCHEDULER_STATE_H
@@ -12,11 +13,13 @@
 #include "actor_scheduler_core.h"
 #include "actor_scheduler_store.h"
 #include "proto_require.h"
+#include "sched_loan.h"
 
 enum {
     SCHEDULER_FINISHED_MAX = 128, /* ends passed on in one step; the rest follows at once */
     SCHEDULER_FAULTS_MAX = 3,     /* faults of an executor without a good step between */
     SCHEDULER_RETRY_AFTER_MS = 1000,
+    SCHEDULER_RESERVED_MAX = 4, /* reservations told of in one step */
 };
 
 typedef struct {
@@ -60,6 +63,11 @@ struct actor_scheduler_core {
     uint64_t load_digest; /* the library's, when the last LOAD was sent */
     bool load_is_due;
 
+    /* Transfers. */
+    actor_peer_t kv_transfer; /* ACTOR_PEER_NONE: none is there */
+    uint64_t fence_count;
+    bool has_more_reserved;
+
     bool has_more_finished;
     uint64_t busy_since_ns; /* 0 = nothing runs */
     uint64_t finished_count;
@@ -69,6 +77,14 @@ struct actor_scheduler_core {
 };
 
 /* ---- actor_scheduler_gateway.c --------------------------------------------------------------- */
+
+/* A gateway, or a role that stands before it. */
+static inline bool
+actor_scheduler_may_submit(proto_role_t role)
+{
+    return role == PROTO_ROLE_GATEWAY || role == PROTO_ROLE_PREFILL_ROLE ||
+           role == PROTO_ROLE_DECODE_ROLE;
+}
 
 /* The owner of a request is a peer and which of its incarnations. */
 uint32_t actor_scheduler_owner(const actor_scheduler_core_t *self, uint32_t peer);
@@ -86,6 +102,32 @@ void actor_scheduler_pass_finished(actor_scheduler_core_t *self, actor_outbox_t 
 void actor_scheduler_submit(actor_scheduler_core_t *self, const actor_input_t *input,
                             actor_outbox_t *outbox);
 void actor_scheduler_finish(actor_scheduler_core_t *self, const actor_input_t *input);
+/* The same SUBMIT, of a request whose cache is there already. */
+void actor_scheduler_submit_as(actor_scheduler_core_t *self, const actor_input_t *input,
+                               bool is_activated, actor_outbox_t *outbox);
+
+/* ---- actor_scheduler_transfer.c -------------------------------------------------------------- */
+
+/* Handles a RESERVE, an ACTIVATE, a RELEASE, a FENCED. */
+void actor_scheduler_reserve(actor_scheduler_core_t *self, const actor_input_t *input,
+                             actor_outbox_t *outbox);
+void actor_scheduler_activate(actor_scheduler_core_t *self, const actor_input_t *input,
+                              actor_outbox_t *outbox);
+void actor_scheduler_release(actor_scheduler_core_t *self, const actor_input_t *input,
+                             actor_outbox_t *outbox);
+void actor_scheduler_fenced(actor_scheduler_core_t *self, const actor_input_t *input,
+                            actor_outbox_t *outbox);
+/* Everything lent for this owner is asked back. */
+void actor_scheduler_lose_role(actor_scheduler_core_t *self, uint32_t owner,
+                               actor_outbox_t *outbox);
+/* The blocks that were asked back are back, or are nobody's any more. */
+void actor_scheduler_end_fences(actor_scheduler_core_t *self, actor_outbox_t *outbox);
+/* Every fence holds: nothing copies any more. */
+void actor_scheduler_lose_kv_transfer(actor_scheduler_core_t *self, actor_outbox_t *outbox);
+/* TRANSFER_PARTs of the plan just made. */
+void actor_scheduler_send_parts(actor_scheduler_core_t *self, actor_outbox_t *outbox);
+/* RESERVED for what is ready. */
+void actor_scheduler_send_reserved(actor_scheduler_core_t *self, actor_outbox_t *outbox);
 
 /* ---- actor_scheduler_executor.c -------------------------------------------------------------- */
 

@@ -127,6 +127,10 @@ actor_sim_device_setup(actor_sim_device_t *self, const proto_slot_setup_t *setup
         }
     }
     slot->length = setup->tokens.count;
+    if (setup->computed > 0) {
+        require(setup->computed + 1 == setup->tokens.count);
+        slot->input = setup->tokens.data[setup->computed];
+    }
 }
 
 static void
@@ -362,6 +366,16 @@ actor_sim_device_launch(actor_sim_device_t *self, const proto_step_launch_t *lau
     run_decodes(self, step, launch, nan_permille, random);
     self->step_count++;
     return true;
+}
+
+void
+actor_sim_device_copy_block(actor_sim_device_t *self, uint32_t group, uint32_t block,
+                            const actor_sim_device_t *from, uint32_t from_block)
+{
+    require(group < self->model.group_count);
+    const uint64_t *source = block_cells((actor_sim_device_t *)(uintptr_t)from, group, from_block);
+    uint64_t *cells = block_cells(self, group, block);
+    memcpy(cells, source, self->model.granularities[group] * sizeof *cells);
 }
 
 bool

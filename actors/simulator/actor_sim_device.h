@@ -76,6 +76,9 @@ void actor_sim_device_setup(actor_sim_device_t *self, const proto_slot_setup_t *
  * often a row gives NaN, which also spoils what it writes.  False if too many steps wait. */
 MUST_CHECK bool actor_sim_device_launch(actor_sim_device_t *self, const proto_step_launch_t *launch,
                                         uint32_t nan_permille, actor_sim_random_t *random);
+/* What a transfer carries: a block of another device of the same model becomes one of this. */
+void actor_sim_device_copy_block(actor_sim_device_t *self, uint32_t group, uint32_t block,
+                                 const actor_sim_device_t *from, uint32_t from_block);
 /* The oldest step; false if there is none.  Views live until the next launch. */
 bool actor_sim_device_collect(actor_sim_device_t *self, proto_step_done_t *out);
 /* Forgets slots and steps; the cache keeps its cells, as memory does, but for NaNs. */

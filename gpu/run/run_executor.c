@@ -100,6 +100,32 @@ run_executor_info(const run_executor_t *self, proto_executor_info_t *out)
     out->hidden_size = config->hidden_size;
 }
 
+/* The cache holds all tokens but the last, which came from another node: the slot's next row reads
+ * that one and the candidates behind it.  No row of this slot is in flight. */
+static proto_status_t
+install_tokens(run_executor_t *self, const proto_slot_setup_t *setup)
+{
+    uint32_t width = self->buffers.options.width;
+    uint32_t slot = setup->slot;
+    if (setup->computed + 1 != setup->tokens.count || setup->computed > INT32_MAX - 1 ||
+        slot > self->buffers.options.slot_count) {
+        return STATUS_ERR_INVALID;
+    }
+    int32_t length = (int32_t)setup->computed;
+    int32_t inputs[RUN_WIDTH_MAX];
+    inputs[0] = setup->tokens.data[setup->computed];
+    for (uint32_t i = 1; i < width; i++) {
+        inputs[i] = i <= setup->candidates.count ? setup->candidates.data[i - 1] : -1;
+    }
+    proto_status_t status =
+        device_upload(self->device, &self->buffers.valid_lengths[slot], &length, sizeof length);
+    if (status == STATUS_OK) {
+        status = device_upload(self->device, &self->buffers.future_inputs[(size_t)slot * width],
+                               inputs, width * sizeof *inputs);
+    }
+    return status;
+}
+
 proto_status_t
 run_executor_slot_setup(run_executor_t *self, const proto_slot_setup_t *setup)
 {
@@ -116,6 +142,9 @@ run_executor_slot_setup(run_executor_t *self, const proto_slot_setup_t *setup)
     }
     if (status == STATUS_OK && self->drafter.draft != NULL) {
         draft_begin(self->drafter.draft, setup->slot, setup->tokens.data, setup->tokens.count);
+    }
+    if (status == STATUS_OK && setup->computed > 0) {
+        status = install_tokens(self, setup);
     }
     return status;
 }

@@ -37,6 +37,7 @@ ROOMS = {
     "actors/kv-transfer": {"proto", "actors/base"},
     "actors/gateway": {"proto", "actors/base", "models"},
     "log": {"proto"},
+    "actors/roles": {"proto", "actors/base", "actors/scheduler"},
     "actors/replay": {"proto", "log", "scheduler", "gpu/run", "actors/base", "actors/scheduler",
                       "actors/executor", "actors/drafter", "actors/gateway"},
     "actors/simulator": {"proto", "scheduler", "actors/base", "actors/scheduler", "actors/executor",
@@ -45,7 +46,7 @@ ROOMS = {
     "kit": {"proto", "actors/base"},
     # kernels: `onepath doctor` says which path they take on this machine.
     "cli": {"proto", "config", "models", "kernels", "log", "actors/base", "actors/recorder", "actors/supervisor",
-            "actors/scheduler", "actors/executor", "actors/drafter", "actors/gateway",
+            "actors/scheduler", "actors/roles", "actors/executor", "actors/drafter", "actors/gateway",
             "actors/replay", "actors/simulator", "actors/conform"},
 }
 
