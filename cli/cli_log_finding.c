@@ -70,7 +70,7 @@ fill_tolerance(const char *command, const char *text, double *out)
 static proto_status_t
 check_actor(const char *command, const char *actor)
 {
-    static const char *const later[] = {"kv-transfer", "role", "prefill-role", "decode-role"};
+    static const char *const later[] = {"role", "prefill-role", "decode-role"};
     for (size_t i = 0; actor != NULL && i < sizeof later / sizeof later[0]; i++) {
         if (strcmp(actor, later[i]) == 0) {
             fprintf(stderr,

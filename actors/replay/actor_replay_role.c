@@ -7,6 +7,7 @@
 #include "actor_drafter_core.h"
 #include "actor_executor_core.h"
 #include "actor_gateway_core.h"
+#include "actor_kv_core.h"
 #include "actor_scheduler_core.h"
 
 /* ---- scheduler ------------------------------------------------------------------------------- */
@@ -151,9 +152,45 @@ drafter_describe(const void *core, char *out, size_t capacity_bytes)
                    figures.proposed, figures.rebuilt, figures.empty, figures.ignored);
 }
 
+/* ---- kv-transfer ----------------------------------------------------------------------------- */
+
+static proto_status_t
+kv_restore(proto_bytes_t state, proto_bytes_t secret, void **core_p, const actor_core_ops_t **ops_p,
+           proto_error_t *error)
+{
+    actor_kv_core_t *core = NULL;
+    proto_status_t status = actor_kv_core_restore(state, secret, &core, error);
+    if (status == STATUS_OK) {
+        *core_p = core;
+        *ops_p = actor_kv_core_ops(core);
+    }
+    return status;
+}
+
+static void
+kv_destroy(void *core)
+{
+    actor_kv_core_t *kv = core;
+    actor_kv_core_destroy(&kv);
+}
+
+static void
+kv_describe(const void *core, char *out, size_t capacity_bytes)
+{
+    actor_kv_figures_t figures;
+    actor_kv_core_figures(core, &figures);
+    (void)snprintf(out, capacity_bytes,
+                   "open transfers: %" PRIu32 "\nparked messages: %" PRIu32 "\nserved: %" PRIu64
+                   "\nlanded: %" PRIu64 "\nfailed: %" PRIu64 "\npieces: %" PRIu64
+                   "\nbytes: %" PRIu64 "\nrefused: %" PRIu64 "\nstale: %" PRIu64 "\n",
+                   figures.open_count, figures.parked_count, figures.served_count,
+                   figures.landed_count, figures.failed_count, figures.piece_count,
+                   figures.size_bytes, figures.refused_count, figures.stale_count);
+}
+
 /* ---- the list -------------------------------------------------------------------------------- */
 
-#define NAMES "scheduler, gateway, executor, drafter"
+#define NAMES "scheduler, gateway, executor, drafter, kv-transfer"
 
 static const actor_replay_role_t roles[] = {
     {"scheduler", PROTO_ROLE_SCHEDULER, false, scheduler_restore, scheduler_destroy,
@@ -161,6 +198,7 @@ static const actor_replay_role_t roles[] = {
     {"gateway", PROTO_ROLE_GATEWAY, true, gateway_restore, gateway_destroy, gateway_describe},
     {"executor", PROTO_ROLE_EXECUTOR, true, executor_restore, executor_destroy, executor_describe},
     {"drafter", PROTO_ROLE_DRAFTER, false, drafter_restore, drafter_destroy, drafter_describe},
+    {"kv-transfer", PROTO_ROLE_KV_TRANSFER, false, kv_restore, kv_destroy, kv_describe},
 };
 
 const actor_replay_role_t *

@@ -344,14 +344,15 @@ START_TEST(other_roles_are_refused_by_name)
     const toy_log_options_t log = {.folder = folder,
                                    .input_count = 20,
                                    .random = 7,
-                                   .role = PROTO_ROLE_KV_TRANSFER};
+                                   .role = PROTO_ROLE_RECORDER};
     toy_log_write(&log, path);
     options.role = NULL;
     replay();
     ck_assert_int_eq(report.outcome, ACTOR_REPLAY_REFUSED);
-    ck_assert_ptr_nonnull(strstr(report.detail, "kv-transfer"));
+    ck_assert_ptr_nonnull(strstr(report.detail, "recorder"));
     ck_assert_ptr_nonnull(strstr(report.detail, actor_replay_role_names()));
-    ck_assert_ptr_null(actor_replay_role_find(PROTO_ROLE_KV_TRANSFER));
+    ck_assert_ptr_null(actor_replay_role_find(PROTO_ROLE_RECORDER));
+    ck_assert_ptr_nonnull(actor_replay_role_find(PROTO_ROLE_KV_TRANSFER));
     ck_assert_ptr_nonnull(actor_replay_role_find(PROTO_ROLE_DRAFTER));
     ck_assert_ptr_nonnull(actor_replay_role_find(PROTO_ROLE_SCHEDULER));
     ck_assert_ptr_nonnull(actor_replay_role_find(PROTO_ROLE_GATEWAY));
