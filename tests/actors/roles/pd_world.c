@@ -111,7 +111,10 @@ static void
 send_emission(pd_world_t *self, uint32_t from, uint32_t to, const actor_emission_t *emission)
 {
     bool between = from != PD_GATEWAY && to != PD_GATEWAY && node_of(from) != node_of(to);
-    if (between && !self->is_quiet_bus &&
+    /* What a peer says of itself when a link opens is not lost alone: a gap in the sequence numbers
+     * opens the link anew. */
+    bool may_be_lost = between && emission->kind != PROTO_KIND_MODEL_INFO;
+    if (may_be_lost && !self->is_quiet_bus &&
         actor_sim_random_chance(&self->random, self->config.drop_permille)) {
         return;
     }
