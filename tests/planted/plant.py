@@ -29,6 +29,9 @@ RANKS = ("tests/gpu/test_ranks.c", "tests/gpu/gpu_driver.c")
 CLUSTER = ("tests/config/test_cluster.c",)
 CURVE = ("tests/actors/base/test_actor_curve.c", "tests/actors/base/support.c")
 LINKS = ("tests/actors/base/test_actor_links.c", "tests/actors/base/support.c")
+SHARE = ("tests/gpu/test_share.c", "tests/gpu/gpu_driver.c")
+KV_CORE = ("tests/actors/kv-transfer/test_actor_kv_core.c", "tests/actors/kv-transfer/kv_world.c")
+KV_PLAN = ("tests/actors/kv-transfer/test_actor_kv_plan.c",)
 PLAN_RULES = ("tests/actors/executor/test_actor_executor_rules.c",
               "tests/actors/executor/executor_fixture.c")
 
@@ -306,6 +309,30 @@ PLANTED = {
           "    if (self->layers[CONFIG_LAYER_ENVIRONMENT][i].text != NULL &&\n"
           "        self->layers[CONFIG_LAYER_TOP][i].text == NULL) {"),),
         CLUSTER, "command_line_wins_over_environment_over_file_and_the_origin_is_kept"),
+    # A layer is recorded behind its cache write, once, on every path.
+    "unrecorded_layer": (
+        "gpu/backend/backend_base.c",
+        (("    self->vtable->forward(self, forward);\n    record_layer_cache_ready(self, "
+          "forward->mode, forward->layer + 1);",
+          "    self->vtable->forward(self, forward);\n    record_layer_cache_ready(self, "
+          "forward->mode, forward->layer);"),),
+        SHARE, "each_layer_is_recorded_once_on_every_path"),
+    # A piece is held against what is expected; a fence waits for the copies that have begun; every
+    # byte of a page comes from exactly one rank.
+    "credulous_piece": (
+        "actors/kv-transfer/actor_kv_destination.c",
+        (("if (column->layers != piece->layer_begin) {",
+          "if (column->layers > piece->layer_begin + 9999) {"),),
+        KV_CORE, "pieces_that_lie_end_the_transfer"),
+    "hasty_fence": (
+        "actors/kv-transfer/actor_kv_table.c",
+        (("transfer->state != KV_TRANSFER_DYING || transfer->flying > 0",
+          "transfer->state != KV_TRANSFER_DYING"),),
+        KV_CORE, "a_fence_at_the_destination_waits_for_its_own_copies"),
+    "shifted_fragment": (
+        "actors/kv-transfer/actor_kv_plan.c",
+        (("(unit - field->parts[part].begin)", "(unit)"),),
+        KV_PLAN, "every_rank_gets_its_own_bytes"),
 }
 
 
@@ -315,6 +342,8 @@ def library_of(tests):
         return "onepath_actors_base"
     if tests[0].startswith("tests/actors/executor/"):
         return "onepath_actors_executor"
+    if tests[0].startswith("tests/actors/kv-transfer/"):
+        return "onepath_actors_kv_transfer"
     if tests[0].startswith("tests/config/"):
         return "onepath_config"
     return "onepath_kernels" if tests[0].startswith("tests/kernels/") else "onepath_gpu_run"
