@@ -25,8 +25,9 @@ static const bool sanitized = true;
 static const bool sanitized = false;
 #endif
 
-/* What `strace -f` shows of gateway and scheduler in tests/process/hardening.py, and the calls that
- * other versions of the same libraries make instead of those. */
+/* What `strace -f` shows of a gateway and a scheduler that start, answer, stream, report and end,
+ * and the calls that other versions of the same libraries make instead.  tests/process/hardening.py
+ * runs a node for which any other call is the end. */
 const char *const actor_sandbox_allowed[] = {
     /* memory and threads */
     "brk", "mmap", "mremap", "munmap", "mprotect", "madvise", "mlock", "munlock", "mincore",
