@@ -9,9 +9,10 @@
 
 enum {
     ONE = 1024,         /* a share of 1 */
-    RATE = 4,           /* a new figure weighs a quarter */
-    KEEP_PERCENT = 100, /* a wide plan stays wide while it gains anything, */
-    TURN_PERCENT = 104, /* a narrow one becomes wide when it gains this */
+    RATE = 4,           /* a new figure weighs a quarter, */
+    HIT_RATE = 8,       /* a right candidate an eighth: one alone is no reason */
+    KEEP_PERCENT = 102, /* a wide plan stays wide while it gains anything, */
+    TURN_PERCENT = 108, /* a narrow one becomes wide when it gains this */
     RETRY_SHIFT = 9,    /* a promising width that measured badly is forgiven by this each step */
 };
 
@@ -57,8 +58,12 @@ gains(sched_core_t *self, uint64_t tokens, uint32_t rows)
     if (*wide_ns == 0) {
         return tokens * 4 > (uint64_t)rows * ONE * 5; /* not known: if it promises a quarter */
     }
+    /* More rows never cost less.  What looks so was measured in another hour, and while all plans
+     * are wide nobody measures narrow ones. */
+    uint64_t least_ns = narrow_ns + narrow_ns / 8;
+    uint64_t cost_ns = *wide_ns > least_ns ? *wide_ns : least_ns;
     uint32_t percent = drafts->is_wide ? KEEP_PERCENT : TURN_PERCENT;
-    if (tokens * narrow_ns / ONE * 100 > rows * *wide_ns * percent) {
+    if (tokens * narrow_ns / ONE * 100 > rows * cost_ns * percent) {
         return true;
     }
     if (tokens * 4 > (uint64_t)rows * ONE * 5) {
@@ -144,7 +149,7 @@ sched_width_learn(sched_core_t *self, const sched_step_t *step, const proto_step
         }
         uint32_t *share = &self->spans[row->slot].draft_hit;
         for (uint32_t i = 0; i < hits; i++) {
-            *share += (ONE - *share) / RATE;
+            *share += (ONE - *share) / HIT_RATE;
         }
         if (hits < drafted || drafted == 0) {
             *share -= *share / RATE;

@@ -68,6 +68,21 @@ START_TEST(plans_stay_narrow_when_that_is_cheaper)
 }
 END_TEST
 
+/* Narrow steps were measured while the machine was busy: a wide step that looks cheaper is no
+ * reason to go on without candidates. */
+START_TEST(a_wide_step_is_never_taken_for_cheaper)
+{
+    begin(true);
+    sched_fake_set_drafts(world.fake, true, 3000, 1000);
+    const sched_fake_request_t *request = submit(8, 450);
+    (void)run_until(request, 150);
+    sched_fake_set_drafts(world.fake, false, 3000, 1000);
+    (void)run_until(request, 180);
+    ck_assert_uint_eq(run_until(request, 300), 0);
+    finish();
+}
+END_TEST
+
 /* The drafter is lost: narrow after a while; it comes back: wide again, in the same request. */
 START_TEST(a_lost_drafter_makes_plans_narrow_until_it_is_back)
 {
@@ -118,6 +133,7 @@ main(void)
     tcase_add_test(tests, without_word_of_candidates_every_plan_is_wide);
     tcase_add_test(tests, plans_become_wide_when_that_gains);
     tcase_add_test(tests, plans_stay_narrow_when_that_is_cheaper);
+    tcase_add_test(tests, a_wide_step_is_never_taken_for_cheaper);
     tcase_add_test(tests, a_lost_drafter_makes_plans_narrow_until_it_is_back);
     tcase_add_test(tests, miscounted_candidates_are_malformed);
     SRunner *runner = srunner_create(suite);
