@@ -45,15 +45,16 @@ class Active:
             self.watch.register(stream, selectors.EVENT_READ)
 
     def gaps(self, seconds):
-        """Times between two arrivals, ms."""
+        """Times between two events, ms; those that arrived together share what passed since the one before."""
         last, gaps, end = {}, [], time.monotonic() + seconds
         while time.monotonic() < end:
             for key, _ in self.watch.select(0.1):
                 data, now = key.fileobj.recv(1 << 16), time.perf_counter()
                 if not data:
                     raise SystemExit("an active stream ended: too few tokens for this many rounds")
+                events = max(1, data.count(b"data: "))
                 if key.fd in last:
-                    gaps.append((now - last[key.fd]) * 1e3)
+                    gaps += [(now - last[key.fd]) * 1e3 / events] * events
                 last[key.fd] = now
         return gaps
 
