@@ -27,8 +27,7 @@ make_node(uint32_t request_count)
                                               .resident_bytes = UINT64_MAX,
                                               .uptime_ms = UINT64_MAX,
                                               .step = UINT64_MAX};
-        (void)snprintf(node.actors[i].name, sizeof node.actors[i].name, "a-very-long-actor-name-%u",
-                       i);
+        (void)snprintf(node.actors[i].name, sizeof node.actors[i].name, "a-very-long-name-%u", i);
         memset(node.actors[i].detail, 'x', sizeof node.actors[i].detail - 1);
         rates.cpu_percent[i] = i == 0 ? (double)NAN : 1e9;
     }
