@@ -118,12 +118,12 @@ actor_decode_role_try_again(actor_decode_role_core_t *self, uint64_t now_ns,
                             decode_role_request_t *request, const decode_role_failure_t *failure,
                             actor_outbox_t *outbox)
 {
-    bool is_final = failure->reason == PROTO_FINISH_REFUSED && failure->retry_after_ms == 0;
-    if (is_final && failure->status != STATUS_ERR_FINGERPRINT) {
-        actor_decode_role_end_with(self, request, failure, outbox);
-    } else if (request->attempt_count < DECODE_ROLE_ATTEMPTS_MAX) {
+    bool is_refused = failure->reason == PROTO_FINISH_REFUSED && failure->retry_after_ms == 0 &&
+                      failure->status != STATUS_ERR_FINGERPRINT;
+    bool again = !is_refused && request->attempt_count < DECODE_ROLE_ATTEMPTS_MAX;
+    if (again) {
         actor_decode_role_begin(self, now_ns, request, outbox);
-    } else if (!self->options.no_local_prefill) {
+    } else if (!is_refused && !self->options.no_local_prefill) {
         submit_here(self, request, outbox);
     } else {
         actor_decode_role_end_with(self, request, failure, outbox);
