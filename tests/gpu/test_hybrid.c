@@ -238,7 +238,7 @@ START_TEST(blocks_off_the_grid_are_refused)
     options.slot_count = 2;
     options.step_tokens_max = 100;
     ck_assert_int_eq(run_executor_new(&options, &executor), STATUS_ERR_CONFIG);
-    ck_assert_ptr_nonnull(strstr(error, "100 tokens in a step"));
+    ck_assert_ptr_nonnull(strstr(error, "--max-num-batched-tokens is 100;"));
 }
 END_TEST
 

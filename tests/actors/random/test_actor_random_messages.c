@@ -92,6 +92,8 @@ make_plausible(world_t *world, const proto_message_t *message, proto_body_t *bod
         body->submit.prompt_length = body->submit.tokens.count;
         body->submit.page_hashes = (proto_bytes_t){NULL, 0};
         body->submit.emitted = 0;
+        body->submit.transfer =
+            below(world, 4) == 0; /* a node without transfers refuses the rest */
     } else if (message->kind == PROTO_KIND_ADMIT && below(world, 2) == 0) {
         static const int32_t tokens[] = {1, 2, 3, 4, 5, 6, 7};
         body->admit = (proto_admit_t){.slot = 1 + (uint32_t)below(world, 8),

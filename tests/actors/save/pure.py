@@ -8,11 +8,12 @@ import subprocess
 import sys
 
 SHELLS = {"actor_scheduler.c.o", "actor_scheduler_look.c.o", "actor_executor.c.o", "actor_executor_device.c.o",
-          "actor_executor_null.c.o", "actor_executor_queue.c.o", "actor_executor_wish.c.o"}
+          "actor_executor_null.c.o", "actor_executor_queue.c.o", "actor_executor_wish.c.o",
+          "actor_executor_group.c.o", "actor_executor_kv.c.o", "actor_executor_rank.c.o"}
 OWN = re.compile(r"(sched|proto|actor_scheduler|actor_executor)_\w+$|actor_outbox_push$")
 # Memory at the start, bytes, text.  No clock, no random number, no file, socket, thread, locale.
 ALLOWED = re.compile(
-    r"(malloc|calloc|aligned_alloc|free|mem(cpy|move|set|cmp)|str(len|cmp)|v?snprintf)$|"
+    r"(malloc|calloc|aligned_alloc|free|mem(cpy|move|set|cmp|chr)|str(len|cmp)|v?snprintf)$|"
     r"__(v?snprintf|memcpy|memset)_chk$|__stack_chk_fail$|_GLOBAL_OFFSET_TABLE_$|"
     r"__(asan|ubsan|tsan|sanitizer)_\w+$")
 # Of proto/ a core may not ask the time.
