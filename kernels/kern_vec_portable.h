@@ -265,13 +265,17 @@ kv_transpose(kv_t rows[16])
 {
     float from[16][16];
     float to[16][16];
-    memcpy(from, rows, sizeof from);
+    for (int i = 0; i < 16; i++) {
+        kv_store(from[i], rows[i]);
+    }
     for (int i = 0; i < 16; i++) {
         for (int j = 0; j < 16; j++) {
             to[i][j] = from[j][i];
         }
     }
-    memcpy(rows, to, sizeof to);
+    for (int i = 0; i < 16; i++) {
+        rows[i] = kv_load(to[i]);
+    }
 }
 
 KV_INLINE kvb_t

@@ -51,8 +51,9 @@ _Static_assert(PROTO_MESSAGE_COUNT < UINT8_MAX, "positions fit a byte");
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wshadow"
 
+/* One statement for each message of the list. */
 static const proto_message_t *
-message_tables(void)
+message_tables(void) /* NOLINT(readability-function-size) */
 {
     // clang-format off
     PROTO_MESSAGE_LIST(PROTO_TABLE_OPEN)

@@ -60,7 +60,7 @@ full_history(const backend_t *self, const router_draft_view_t *view)
             return i;
         }
     }
-    require(false && "a router has a group that keeps every token");
+    require(false); /* a router has a group that keeps every token */
     return 0;
 }
 
