@@ -55,6 +55,7 @@ save_model(const gateway_model_t *model, proto_pack_t *out)
 }
 
 /* The fields of LOAD, those with a limit of their own first and last. */
+/* In the order in which load_load() reads them. */
 static void
 save_load(const proto_load_t *load, proto_pack_t *out)
 {
@@ -232,16 +233,14 @@ load_load(proto_unpack_t *in, proto_load_t *out)
     out->blocks_free = (uint32_t)proto_unpack_u64_max(in, PROTO_BLOCKS_MAX);
     out->blocks_cached = (uint32_t)proto_unpack_u64_max(in, PROTO_BLOCKS_MAX);
     uint64_t *rest[] = {
-        &out->prefix_queries,      &out->prefix_hits,
-        &out->preemptions,         &out->steps,
-        &out->plans_refused,       &out->graph_steps,
-        &out->eager_steps,         &out->prompt_tokens,
-        &out->generation_tokens,   &out->above_ladder_steps,
-        &out->wide_steps,          &out->drafts_proposed,
-        &out->drafts_accepted,     &out->drafts_missing,
-        &out->drafts_ignored,      &out->prefill_graph_steps,
-        &out->prefill_eager_steps, &out->recomputed_tokens,
-        &out->evicted_blocks,      &out->stalls,
+        &out->prefix_queries,    &out->prefix_hits,
+        &out->preemptions,       &out->steps,
+        &out->plans_refused,     &out->graph_steps,
+        &out->eager_steps,       &out->prompt_tokens,
+        &out->generation_tokens, &out->above_ladder_steps,
+        &out->wide_steps,        &out->drafts_proposed,
+        &out->drafts_accepted,   &out->drafts_missing,
+        &out->drafts_ignored,
     };
     for (size_t at = 0; at < sizeof rest / sizeof rest[0]; at++) {
         *rest[at] = proto_unpack_u64(in);
@@ -249,6 +248,11 @@ load_load(proto_unpack_t *in, proto_load_t *out)
     out->blocks_held = (uint32_t)proto_unpack_u64_max(in, PROTO_BLOCKS_MAX);
     out->blocks_incoming = (uint32_t)proto_unpack_u64_max(in, PROTO_BLOCKS_MAX);
     out->blocks_fencing = (uint32_t)proto_unpack_u64_max(in, PROTO_BLOCKS_MAX);
+    out->prefill_graph_steps = proto_unpack_u64(in);
+    out->prefill_eager_steps = proto_unpack_u64(in);
+    out->recomputed_tokens = proto_unpack_u64(in);
+    out->evicted_blocks = proto_unpack_u64(in);
+    out->stalls = proto_unpack_u64(in);
 }
 
 static void

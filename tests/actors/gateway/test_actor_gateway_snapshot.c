@@ -51,6 +51,18 @@ learn(driver_t *driver)
     }
 }
 
+/* A different value in every field, as large as it may be less `less` and the field's place. */
+static proto_body_t
+load_body(uint32_t less)
+{
+    proto_body_t body = {0};
+    uint32_t place = 0;
+#define SET(field, type, bound, shown, text) body.load.field = (bound)-less - place++;
+    PROTO_FIELDS_load(SET)
+#undef SET
+        return body;
+}
+
 static void
 random_link(driver_t *driver, uint32_t what)
 {
@@ -94,7 +106,7 @@ random_input(driver_t *driver)
     } else if (what < 80) {
         give_stop(exchange, draw(driver, 3), draw(driver, 9), PROTO_FINISH_STOP);
     } else if (what < 84) {
-        proto_body_t load = {.load = {.steps = draw(driver, 50), .running = 3}};
+        proto_body_t load = load_body(draw(driver, 50));
         give(SCHEDULER, PROTO_KIND_LOAD, 0, &load);
     } else if (what < 92) {
         uint64_t deadline = actor_gateway_core_ops()->deadline_ns(core);
@@ -242,6 +254,23 @@ START_TEST(a_restored_core_goes_on_exactly_as_the_original)
     ck_assert_uint_gt(seen_waiting, 0); /* the snapshots held what they are to hold */
     ck_assert_uint_gt(seen_unkept, 0);
     ck_assert_uint_gt(actor_gateway_core_state(core).resumed_count, 0);
+}
+END_TEST
+
+START_TEST(every_figure_of_the_load_is_restored_to_its_place)
+{
+    attach();
+    proto_body_t body = load_body(0);
+    give(SCHEDULER, PROTO_KIND_LOAD, 0, &body);
+    snapshot_t snapshot = take_snapshot(core);
+    proto_error_t error = {{0}};
+    ck_assert_msg(restore(&snapshot, &twin, &error) == STATUS_OK, "%s", error.detail);
+    const proto_load_t *load = actor_gateway_core_load(twin);
+#define COMPARE(field, type, bound, shown, text) ck_assert_uint_eq(load->field, body.load.field);
+    PROTO_FIELDS_load(COMPARE)
+#undef COMPARE
+        actor_gateway_core_destroy(&twin);
+    drop_snapshot(&snapshot);
 }
 END_TEST
 
@@ -421,6 +450,7 @@ main(void)
     tcase_add_checked_fixture(tcase, world_setup, world_teardown);
     tcase_set_timeout(tcase, 120);
     tcase_add_loop_test(tcase, a_restored_core_goes_on_exactly_as_the_original, 0, 4);
+    tcase_add_test(tcase, every_figure_of_the_load_is_restored_to_its_place);
     tcase_add_test(tcase, zeros_in_place_of_the_secret_restore);
     tcase_add_test(tcase, another_version_is_refused_with_both_numbers);
     tcase_add_test(tcase, every_truncation_is_refused);
