@@ -199,14 +199,17 @@ press(top_t *self, int key)
     return true;
 }
 
-/* Shows and waits for keys until the next look is due; false: quit. */
+/* Waits for keys until the next look is due, or would tell that the node ended; false: quit.  A
+ * paused picture stays, whatever becomes of the node. */
 static bool
 wait_for_keys(top_t *self, bool colours)
 {
     const proto_clock_t *clock = proto_clock_system();
     uint64_t until_ns =
         proto_clock_monotonic_ns(clock) + self->options->interval_s * UINT64_C(1000000000);
-    while (self->paused || proto_clock_monotonic_ns(clock) < until_ns) {
+    bool is_lost = false;
+    while (self->paused || (!is_lost && proto_clock_monotonic_ns(clock) < until_ns)) {
+        is_lost = actor_view_service(self->view) != STATUS_OK;
         int key = getch();
         if (key == ERR) {
             continue; /* KEY_MS have passed */

@@ -163,13 +163,22 @@ static const actor_core_ops_t view_ops = {
 
 /* Serviced by hand: nothing else runs here. */
 static proto_status_t
+service(actor_view_t *self, uint64_t *wait_ns)
+{
+    if (!self->is_lost && actor_shell_service(self->shell, wait_ns) != STATUS_OK) {
+        self->is_lost = true;
+    }
+    return self->is_lost ? STATUS_ERR_PEER_LOST : STATUS_OK;
+}
+
+static proto_status_t
 wait_for(actor_view_t *self, const bool *condition)
 {
     const proto_clock_t *clock = proto_clock_system();
     uint64_t until_ns = proto_clock_monotonic_ns(clock) + ACTOR_VIEW_TIMEOUT_S * SECOND_NS;
     while (!*condition) {
         uint64_t wait_ns = 0;
-        if (actor_shell_service(self->shell, &wait_ns) != STATUS_OK || self->is_lost) {
+        if (service(self, &wait_ns) != STATUS_OK) {
             return STATUS_ERR_PEER_LOST;
         }
         if (proto_clock_monotonic_ns(clock) >= until_ns) {
@@ -245,6 +254,13 @@ actor_view_look(actor_view_t *self, uint32_t row_count_max, const actor_node_t *
     }
     *out_p = &self->node;
     return status;
+}
+
+proto_status_t
+actor_view_service(actor_view_t *self)
+{
+    uint64_t wait_ns = 0;
+    return service(self, &wait_ns);
 }
 
 /* ---- begin and end --------------------------------------------------------------------------- */

@@ -82,6 +82,11 @@ void actor_view_close(actor_view_t **self_p);
 MUST_CHECK proto_status_t actor_view_look(actor_view_t *self, uint32_t row_count_max,
                                           const actor_node_t **out_p);
 
+/* For who looks seldom: keeps the link alive, which the supervisor gives up when it hears nothing
+ * for seconds.  Wanted several times a second; does not block.  STATUS_ERR_PEER_LOST: the node
+ * ended. */
+MUST_CHECK proto_status_t actor_view_service(actor_view_t *self);
+
 /* For people: "ready". */
 const char *actor_view_node_state_name(proto_node_health_t state);
 const char *actor_view_actor_state_name(uint32_t state);

@@ -288,6 +288,14 @@ def top_shows_a_node_in_80_by_24():
             terminal.press("w")
             wait_for("what waits alone", 20, lambda: any("only what waits" in line for line in terminal.screen()) and
                      not any(line.startswith("first ") for line in terminal.screen()))
+            # A view that nobody services is given up by the supervisor; a picture that stands still is none.
+            terminal.press("p")
+            wait_for("the pause", 20, lambda: any("PAUSED" in line for line in terminal.screen()))
+            time.sleep(12)
+            terminal.press("p")
+            wait_for("the next picture", 20, lambda: not any("PAUSED" in line for line in terminal.screen()))
+            time.sleep(2)
+            check(terminal.screen()[0].startswith("onepath  ready"), f"a pause ended it: {terminal.screen()}")
             terminal.press("q")
             wait_for("its end", 20, lambda: any("code=0" in line for line in terminal.screen()))
         finally:
