@@ -51,7 +51,7 @@ static void
 wait_for_step(rank_t *self)
 {
     struct timespec until;
-    (void)clock_gettime(CLOCK_REALTIME, &until);
+    (void)clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_sec += 1; /* a group that fails calls nobody */
     (void)pthread_mutex_lock(&self->lock);
     if (!self->is_completed) {
@@ -151,7 +151,11 @@ actor_executor_rank_run(const actor_executor_options_t *options, uint32_t rank, 
         return ACTOR_EXIT_CONFIG;
     }
     (void)pthread_mutex_init(&self.lock, NULL);
-    (void)pthread_cond_init(&self.ended, NULL);
+    pthread_condattr_t monotonic;
+    (void)pthread_condattr_init(&monotonic);
+    (void)pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    (void)pthread_cond_init(&self.ended, &monotonic);
+    (void)pthread_condattr_destroy(&monotonic);
     status = load(&self, options);
     if (status == STATUS_OK) {
         status = serve(&self);
