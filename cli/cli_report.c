@@ -280,7 +280,9 @@ pack_folder(cli_tar_t *tar, FILE *digests, const char *folder, const char *prefi
                 status = pack_folder(tar, digests, path, name);
             } else if (strcmp(entries[i]->d_name, "digests.txt") != 0) {
                 status = digest(path, hex) ? cli_tar_add(tar, name, path) : STATUS_ERR_IO;
-                fprintf(digests, "%s  %s\n", hex, strchr(name, '/') + 1);
+                if (status == STATUS_OK) {
+                    fprintf(digests, "%s  %s\n", hex, strchr(name, '/') + 1);
+                }
             }
         }
         free(entries[i]);
