@@ -84,8 +84,9 @@ receive(actor_zap_t *self, question_t *out)
             return false;
         }
         if (keep) {
-            /* One that is longer was cut, and so is not what it should be. */
-            out->sizes[out->count++] = (size_t)size;
+            /* One that is longer was cut, and so is not what it should be; `size` is that of the
+             * whole. */
+            out->sizes[out->count++] = size < PART_SIZE_MAX ? (size_t)size : PART_SIZE_MAX;
         }
         size_t more_size = sizeof more;
         if (zmq_getsockopt(self->handle, ZMQ_RCVMORE, &more, &more_size) != 0) {

@@ -13,6 +13,7 @@
 
 #include "actor_roles.h"
 #include "actor_secret.h"
+#include "actor_zap.h"
 #include "support.h"
 
 static test_core_t core;
@@ -537,6 +538,40 @@ START_TEST(every_route_names_its_senders)
 }
 END_TEST
 
+/* Only libzmq itself asks that way, or who shares the process. */
+START_TEST(a_question_with_a_part_too_long_is_answered_no_with_what_was_read)
+{
+    enum { ASKED_SIZE = 1000, READ_SIZE = 256 };
+    uint8_t part[ASKED_SIZE];
+    memset(part, 'x', sizeof part);
+    void *context = zmq_ctx_new();
+    actor_zap_t zap;
+    ck_assert_int_eq(actor_zap_open(context, &scheduler_keys, &zap), STATUS_OK);
+    void *asking = zmq_socket(context, ZMQ_DEALER);
+    int timeout_ms = 5000;
+    ck_assert_int_eq(zmq_setsockopt(asking, ZMQ_RCVTIMEO, &timeout_ms, sizeof timeout_ms), 0);
+    ck_assert_int_eq(zmq_connect(asking, "inproc://zeromq.zap.01"), 0);
+    ck_assert_int_eq(zmq_send(asking, "", 0, ZMQ_SNDMORE), 0);
+    ck_assert_int_eq(zmq_send(asking, "1.0", 3, ZMQ_SNDMORE), 3);
+    ck_assert_int_eq(zmq_send(asking, part, ASKED_SIZE, ZMQ_SNDMORE), ASKED_SIZE); /* its id */
+    ck_assert_int_eq(zmq_send(asking, "onepath", 7, ZMQ_SNDMORE), 7);
+    ck_assert_int_eq(zmq_send(asking, part, ASKED_SIZE, 0), ASKED_SIZE); /* its address */
+    for (int round = 0; round < 5000 && zap.denied_count == 0; round++) {
+        (void)actor_zap_service(&zap);
+        (void)usleep(1000);
+    }
+    ck_assert_uint_eq(zap.denied_count, 1);
+    ck_assert_int_eq(zmq_recv(asking, part, sizeof part, 0), 0);
+    ck_assert_int_eq(zmq_recv(asking, part, sizeof part, 0), 3);
+    ck_assert_int_eq(zmq_recv(asking, part, sizeof part, 0), READ_SIZE);
+    ck_assert_int_eq(zmq_recv(asking, part, sizeof part, 0), 3);
+    ck_assert_mem_eq(part, "400", 3);
+    (void)zmq_close(asking);
+    actor_zap_close(&zap);
+    (void)zmq_ctx_term(context);
+}
+END_TEST
+
 int
 main(void)
 {
@@ -554,6 +589,7 @@ main(void)
     tcase_add_test(test, an_open_address_without_keys_is_refused);
     tcase_add_test(test, other_users_do_not_get_in);
     tcase_add_test(test, every_route_names_its_senders);
+    tcase_add_test(test, a_question_with_a_part_too_long_is_answered_no_with_what_was_read);
     suite_add_tcase(suite, test);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
