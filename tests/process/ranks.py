@@ -83,9 +83,8 @@ def a_lost_rank_ends_the_group_and_a_new_one_serves():
             wait_for("the end of the group", 10,
                      lambda pid=executor: node.pids().get("executor") != pid)
             seconds = time.monotonic() - lost_at[0]
-            # Two seconds is what is wanted of a machine; a loaded one gets more.
+            # Two seconds is what is wanted of a machine; a loaded one gets all that wait_for() gives.
             print(f"     the group ended {seconds:.2f} s after its rank")
-            check(seconds < 10 or not idle, f"the group ended {seconds:.2f} s after its rank")
             wait_for("a truthful end", 5, lambda: any(
                 "rank 1 of 2 ended: signal 9" in line for line in node.lines))
             node.lines.clear()
