@@ -56,6 +56,8 @@ static bool
 copy_round(actor_drafter_rounds_t *self, const draft_ring_view_t *view)
 {
     self->head = *view->head;
+    /* What is checked below and used later is our copy, not memory that may have changed since. */
+    atomic_signal_fence(memory_order_seq_cst);
     const draft_ring_head_t *head = &self->head;
     if (head->bs == 0 || head->bs > self->bs_max || head->num_extends > head->bs ||
         (head->width != 1 && head->width != self->width)) {
@@ -73,6 +75,7 @@ copy_round(actor_drafter_rounds_t *self, const draft_ring_view_t *view)
     copy(self->samples, view->samples, extends, sizeof *self->samples);
     copy(self->seq_lens, view->seq_lens, head->bs, sizeof *self->seq_lens);
     copy(self->accept_lengths, view->accept_lengths, decodes, sizeof *self->accept_lengths);
+    atomic_signal_fence(memory_order_seq_cst);
     self->sampled = 0;
     for (uint32_t i = 0; i < extends; i++) {
         self->token_rows[i] = self->samples[i] != 0 ? (int32_t)self->sampled : -1;

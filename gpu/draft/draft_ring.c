@@ -455,10 +455,12 @@ draft_ring_store_begin(draft_ring_t *self, uint32_t slot, const int32_t *tokens,
 }
 
 uint32_t
-draft_ring_store_append(draft_ring_t *self, uint32_t slot, const int32_t *tokens, uint32_t count)
+draft_ring_store_append(draft_ring_t *self, uint32_t slot, uint32_t known, const int32_t *tokens,
+                        uint32_t count)
 {
+    /* The entry's own count can be written by the other side. */
     ring_entry_t *entry = entry_of(self, slot);
-    uint32_t known = atomic_load_explicit(&entry->count, memory_order_relaxed);
+    known = known < self->options.model_len_max ? known : self->options.model_len_max;
     uint32_t room = self->options.model_len_max - known;
     count = count < room ? count : room;
     if (count > 0) {

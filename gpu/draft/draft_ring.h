@@ -103,9 +103,10 @@ MUST_CHECK proto_status_t draft_ring_wait_answer(draft_ring_t *self, uint32_t in
 /* A request takes a pool slot: its tokens so far; returns the generation of the entry. */
 uint32_t draft_ring_store_begin(draft_ring_t *self, uint32_t slot, const int32_t *tokens,
                                 uint32_t count);
-/* More tokens; returns how many it has then.  Those beyond model_len_max are dropped. */
-uint32_t draft_ring_store_append(draft_ring_t *self, uint32_t slot, const int32_t *tokens,
-                                 uint32_t count);
+/* More tokens behind the `known` that the executor put there itself; returns how many it has then.
+ * Those beyond model_len_max are dropped. */
+uint32_t draft_ring_store_append(draft_ring_t *self, uint32_t slot, uint32_t known,
+                                 const int32_t *tokens, uint32_t count);
 uint32_t draft_ring_store_generation(const draft_ring_t *self, uint32_t slot);
 
 /* ---- the drafter's side ---------------------------------------------------------------------- */

@@ -70,18 +70,25 @@ struct run_draft {
 
 /* ---- answers --------------------------------------------------------------------------------- */
 
+/* Read once: what is used is what was checked, whatever the other side writes meanwhile. */
+static int32_t
+read_once(const int32_t *word)
+{
+    return *(const volatile int32_t *)word;
+}
+
 static bool
 take_row(run_draft_t *self, const asked_t *asked, const draft_ring_view_t *view, uint32_t b)
 {
     uint32_t slot = asked->slots[b];
-    int32_t count = view->counts[b];
+    int32_t count = read_once(&view->counts[b]);
     if (count < 0 || (uint32_t)count > self->stride) {
         return false;
     }
     int32_t *to = self->tokens + (size_t)slot * self->stride;
     window_t window = {.generation = asked->generations[b], .length = asked->lengths[b]};
     for (int32_t i = 0; i < count; i++) {
-        int32_t token = view->candidates[(size_t)b * self->stride + (uint32_t)i];
+        int32_t token = read_once(&view->candidates[(size_t)b * self->stride + (uint32_t)i]);
         if ((uint32_t)token >= self->options.vocabulary) {
             self->windows[slot].generation = 0;
             return false;
@@ -324,8 +331,8 @@ post_call(void *context)
             judge(self, round, r, &given);
         }
         if (given.count > 0 && self->generations[slot] == round->generations[r]) {
-            self->known[slot] =
-                draft_ring_store_append(self->ring, slot, given.tokens, given.count);
+            self->known[slot] = draft_ring_store_append(self->ring, slot, self->known[slot],
+                                                        given.tokens, given.count);
         }
     }
     if (asks) {
@@ -380,7 +387,7 @@ run_draft_begin(run_draft_t *self, uint32_t slot, const int32_t *tokens, uint32_
     require(slot <= self->options.slot_count);
     (void)pthread_mutex_lock(&self->lock);
     self->generations[slot] = draft_ring_store_begin(self->ring, slot, tokens, count);
-    self->known[slot] = count;
+    self->known[slot] = count < self->options.model_len_max ? count : self->options.model_len_max;
     (void)pthread_mutex_unlock(&self->lock);
 }
 

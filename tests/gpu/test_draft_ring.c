@@ -1,9 +1,11 @@
 /* The ring between executor and drafter: words, epochs, the token store, hostile headers. */
 #include <check.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -184,7 +186,7 @@ START_TEST(the_store_is_read_by_generation)
     const int32_t prompt[] = {4, 5, 6};
     int32_t out[LENGTH];
     uint32_t first = draft_ring_store_begin(executor, 2, prompt, 3);
-    ck_assert_uint_eq(draft_ring_store_append(executor, 2, prompt, 2), 5);
+    ck_assert_uint_eq(draft_ring_store_append(executor, 2, 3, prompt, 2), 5);
     ck_assert(draft_ring_store_read(drafter, 2, first, out, 5));
     ck_assert_int_eq(out[4], 5);
     ck_assert(!draft_ring_store_read(drafter, 2, first, out, 6));
@@ -197,10 +199,44 @@ START_TEST(the_store_is_read_by_generation)
     ck_assert(!draft_ring_store_read(drafter, 2, first, out, 1));
     ck_assert(draft_ring_store_read(drafter, 2, second, out, 1));
     int32_t many[LENGTH + 9] = {0};
-    ck_assert_uint_eq(draft_ring_store_append(executor, 2, many, LENGTH + 9), LENGTH);
+    ck_assert_uint_eq(draft_ring_store_append(executor, 2, 1, many, LENGTH + 9), LENGTH);
     const int32_t wrong[] = {VOCABULARY};
     uint32_t third = draft_ring_store_begin(executor, 2, wrong, 1);
     ck_assert(!draft_ring_store_read(drafter, 2, third, out, 1));
+}
+END_TEST
+
+/* Where the executor appends is its own knowledge: a count that the drafter wrote moves nothing. */
+START_TEST(a_count_in_the_store_is_not_believed)
+{
+    const int32_t prompt[] = {4, 5, 6};
+    const uint32_t counts[] = {0, 2, LENGTH, LENGTH + 1, 1u << 24, UINT32_MAX};
+    int32_t out[LENGTH];
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+        uint32_t generation = draft_ring_store_begin(executor, SLOTS, prompt, 3);
+        uint32_t words[2] = {generation, 3};
+        uint32_t count = counts[i];
+        /* As hostile memory: the entry is the only place where its two words stand together. */
+        size_t size_bytes = draft_ring_size_bytes(drafter);
+        int fd = open(path, O_RDWR | O_CLOEXEC);
+        ck_assert_int_ge(fd, 0);
+        uint8_t *memory = mmap(NULL, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        ck_assert(memory != MAP_FAILED);
+        uint32_t planted = 0;
+        for (size_t at = 0; at + sizeof words <= size_bytes; at += 64) {
+            if (memcmp(memory + at, words, sizeof words) == 0) {
+                memcpy(memory + at + sizeof words[0], &count, sizeof count);
+                planted++;
+            }
+        }
+        ck_assert_uint_eq(planted, 1);
+        ck_assert_int_eq(munmap(memory, size_bytes), 0);
+        close(fd);
+        ck_assert_uint_eq(draft_ring_store_append(executor, SLOTS, 3, prompt, 2), 5);
+        ck_assert(draft_ring_store_read(drafter, SLOTS, generation, out, 5));
+        ck_assert_int_eq(out[4], 5);
+        ck_assert_uint_eq(draft_ring_store_append(executor, SLOTS, UINT32_MAX, prompt, 2), LENGTH);
+    }
 }
 END_TEST
 
@@ -256,6 +292,7 @@ main(void)
     tcase_add_test(tests, whoever_waits_is_woken);
     tcase_add_test(tests, two_processes_take_turns);
     tcase_add_test(tests, the_store_is_read_by_generation);
+    tcase_add_test(tests, a_count_in_the_store_is_not_believed);
     tcase_add_test(tests, another_ring_is_refused);
     tcase_add_test(tests, a_new_ring_is_another_file);
     suite_add_tcase(suite, tests);
