@@ -5,6 +5,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "cli_options.h"
+
 static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
 
 bool
@@ -58,5 +60,17 @@ cli_model_check(const char *model)
             "It takes a GGUF file or a folder with config.json and *.safetensors; "
             "'./run demo' fetches a small one.\n",
             model, strerror(error));
+    return false;
+}
+
+bool
+cli_model_check_draft(const char *path)
+{
+    struct stat info;
+    if (stat(path, &info) == 0) {
+        return true;
+    }
+    fprintf(stderr, "onepath: the draft model '%s'%s cannot be opened: %s\n", path,
+            cli_options_origin("draft-model"), strerror(errno));
     return false;
 }

@@ -7,6 +7,8 @@
 /* True if something is at this path.  Else prints what was wrong and what to type: how to fetch a
  * model that was given by its name on a hub, which is never fetched by itself. */
 bool cli_model_check(const char *model);
+/* The same of a draft model. */
+bool cli_model_check_draft(const char *path);
 
 /* True for a name such as "Qwen/Qwen3-0.6B" or "hf://Qwen/Qwen3-0.6B"; *name is it without a
  * scheme. */

@@ -291,7 +291,9 @@ start(session_t *session, cli_command_t command, int argc, char **argv, cli_word
         fprintf(stderr, "onepath: there is no model: write 'model: PATH' into %s\n", file);
         return CLI_EXIT_CONFIG;
     }
-    if (!session->node.null_device && !cli_model_check(session->model)) {
+    const char *draft = session->node.draft_model;
+    if (!session->node.null_device &&
+        (!cli_model_check(session->model) || (draft != NULL && !cli_model_check_draft(draft)))) {
         return CLI_EXIT_CONFIG;
     }
     if (cli_node_configure_log(&session->node, "supervisor", 0) != STATUS_OK) {

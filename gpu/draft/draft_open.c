@@ -1,8 +1,11 @@
 #include "draft_open.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
 
 #include "draft_block.h"
 #include "draft_chain.h"
@@ -138,6 +141,11 @@ draft_open(const draft_options_t *options, draft_t **out_p)
     if (!options->device->has_all_ops) {
         return fail(options, STATUS_ERR_CONFIG, "the %s device has no operations of drafters yet",
                     options->device->name);
+    }
+    struct stat info;
+    if (stat(options->path, &info) != 0) {
+        return fail(options, STATUS_ERR_CONFIG, "the draft model '%s' cannot be opened: %s",
+                    options->path, strerror(errno));
     }
     return file_draft_is_draft(options->path) ? open_head(options, out_p)
                                               : open_model(options, out_p);

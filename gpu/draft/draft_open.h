@@ -29,8 +29,9 @@ typedef struct {
     size_t error_size_bytes;
 } draft_options_t;
 
-/* STATUS_ERR_CONFIG with the error filled: made for another target, too wide a window, a device
- * without its operations.  Otherwise as file_draft_open().  The caller owns *out_p. */
+/* STATUS_ERR_CONFIG with the error filled: no such path, made for another target, too wide a
+ * window, a device without its operations.  Otherwise as file_draft_open().  The caller owns
+ * *out_p. */
 MUST_CHECK proto_status_t draft_open(const draft_options_t *options, draft_t **out_p);
 
 #endif

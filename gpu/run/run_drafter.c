@@ -5,6 +5,7 @@
 
 #include "draft_open.h"
 #include "proto_require.h"
+#include "run_backend.h"
 #include "run_executor_private.h"
 
 enum { CAPTURE_BS_DEFAULT = 32 };
@@ -82,6 +83,33 @@ alloc_steps(run_executor_t *self)
     return STATUS_OK;
 }
 
+/* A draft's layers are fields of the target's cache, in a group that keeps every token, and a tree
+ * of theirs reads each group that there is. */
+static proto_status_t
+check_target(run_executor_t *self)
+{
+    const file_config_t *config = model_config(self->model);
+    if (draft_info(self->drafter.draft)->cache_layers == 0) {
+        return STATUS_OK;
+    }
+    if (run_backend_has_states(config)) {
+        return run_executor_fail(self, STATUS_ERR_CONFIG,
+                                 "a %s takes no draft model yet: the cache cannot be laid out, "
+                                 "since a draft's layers do not go with recurrent layers",
+                                 file_arch_name(config->arch));
+    }
+    for (uint32_t i = 0; i < config->layer_count; i++) {
+        if (config->layer_kinds[i] == FILE_LAYER_SLIDING) {
+            return run_executor_fail(self, STATUS_ERR_CONFIG,
+                                     "a %s takes no draft model yet: layer %" PRIu32
+                                     " of it has a sliding window, and a draft's layers need a "
+                                     "target whose layers all keep every token",
+                                     file_arch_name(config->arch), i);
+        }
+    }
+    return STATUS_OK;
+}
+
 proto_status_t
 run_drafter_open(run_executor_t *self)
 {
@@ -108,6 +136,9 @@ run_drafter_open(run_executor_t *self)
         .error_size_bytes = o->error_size_bytes,
     };
     proto_status_t status = draft_open(&options, &self->drafter.draft);
+    if (status == STATUS_OK) {
+        status = check_target(self);
+    }
     if (status == STATUS_OK) {
         status = device_alloc(self->device, DEVICE_MEMORY_DEVICE, sizeof *self->drafter.dropped,
                               (void **)&self->drafter.dropped);

@@ -237,6 +237,32 @@ START_TEST(rejection_keeps_the_distribution)
 }
 END_TEST
 
+/* A target that no draft fits is refused at the start, with the reason. */
+START_TEST(a_start_that_cannot_be_says_why)
+{
+    static const struct {
+        const char *target;
+        const char *draft;
+        const char *reason;
+    } rows[] = {
+        {"tiny-gemma3", "tiny-llama", "sliding window"},
+        {"tiny-gpt-oss", "tiny-llama", "sliding window"},
+        {"tiny-qwen35", "tiny-llama", "do not go with recurrent layers"},
+        {"tiny-llama", "/no/such/draft", "'/no/such/draft' cannot be opened"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char error[512];
+        run_executor_t *executor = NULL;
+        run_executor_options_t options = scene_options(rows[i].target, rows[i].draft, 4);
+        options.block_granularity = 64;
+        options.error = error;
+        options.error_size_bytes = sizeof error;
+        ck_assert_int_eq(run_executor_new(&options, &executor), STATUS_ERR_CONFIG);
+        ck_assert_msg(strstr(error, rows[i].reason) != NULL, "%s: %s", rows[i].target, error);
+    }
+}
+END_TEST
+
 int
 main(void)
 {
@@ -246,6 +272,7 @@ main(void)
     tcase_add_test(tests, a_draft_that_is_the_target_is_always_right);
     tcase_add_test(tests, a_forced_reject_costs_its_round_and_nothing_else);
     tcase_add_test(tests, seeded_draws_do_not_depend_on_the_drafter);
+    tcase_add_test(tests, a_start_that_cannot_be_says_why);
     tcase_add_test(tests, rejection_keeps_the_distribution);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);

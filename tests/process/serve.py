@@ -177,6 +177,8 @@ def run_serve(*words, seconds=60):
 def bad_starts_are_clear():
     code, text = run_serve("/no/such/model.gguf", "--port", "0")
     check(code == 78 and "/no/such/model.gguf" in text, f"a missing model: {code} {text[-400:]}")
+    code, text = run_serve(model(), "--port", "0", "--draft-model", "/no/such/draft")
+    check(code == 78 and "/no/such/draft" in text, f"a missing draft model: {code} {text[-400:]}")
     with tempfile.NamedTemporaryFile(suffix=".gguf") as file:
         with open(model(), "rb") as source:
             file.write(source.read(1 << 20))
