@@ -214,7 +214,8 @@ typedef struct {
 typedef struct {
     uint64_t transfer;
     uint64_t ready_step; /* RESERVING: the last step that can still touch its blocks */
-    uint64_t arrival;    /* WAITING: order */
+    uint64_t arrival;    /* WAITING: order among those of one priority */
+    int64_t priority;    /* WAITING: lower goes first */
     uint32_t owner;
     uint8_t state; /* sched_loan_state_t */
     bool has_step; /* ready_step is one in flight */

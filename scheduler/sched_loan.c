@@ -266,6 +266,7 @@ sched_core_reserve(sched_core_t *self, const sched_reserve_t *reserve)
     }
     set_loan_state(self, loan, SCHED_LOAN_WAITING);
     loan->arrival = ++self->loan_arrivals;
+    loan->priority = reserve->priority;
     loan->prompt_length = reserve->prompt_length;
     loan->generation_max = reserve->generation_max;
     loan->page_count = (uint32_t)(size / PROTO_HASH_SIZE_BYTES);
@@ -275,25 +276,30 @@ sched_core_reserve(sched_core_t *self, const sched_reserve_t *reserve)
     return STATUS_OK;
 }
 
-static sched_loan_t *
-oldest_waiting(const sched_core_t *self)
+static bool
+goes_before(const sched_loan_t *a, const sched_loan_t *b)
 {
-    sched_loan_t *oldest = NULL;
+    return a->priority != b->priority ? a->priority < b->priority : a->arrival < b->arrival;
+}
+
+static sched_loan_t *
+first_waiting(const sched_core_t *self)
+{
+    sched_loan_t *first = NULL;
     for (uint32_t i = 0; i < self->loan_max; i++) {
         sched_loan_t *loan = &self->loans[i];
-        if (loan->state == SCHED_LOAN_WAITING &&
-            (oldest == NULL || loan->arrival < oldest->arrival)) {
-            oldest = loan;
+        if (loan->state == SCHED_LOAN_WAITING && (first == NULL || goes_before(loan, first))) {
+            first = loan;
         }
     }
-    return oldest;
+    return first;
 }
 
 void
 sched_serve_reservations(sched_core_t *self)
 {
     while (self->reserve_count > 0) {
-        sched_loan_t *loan = oldest_waiting(self);
+        sched_loan_t *loan = first_waiting(self);
         uint32_t hit = 0;
         if (loan == NULL ||
             sched_take_incoming(self, loan, hashes_of(self, loan), &hit) != STATUS_OK) {
@@ -575,6 +581,7 @@ sched_save_loans(const sched_core_t *self, proto_pack_t *out)
         proto_pack_u64(out, loan->ready_step);
         proto_pack_bool(out, loan->has_step);
         proto_pack_u64(out, loan->arrival);
+        proto_pack_i64(out, loan->priority);
         proto_pack_u32(out, loan->prompt_length);
         proto_pack_u32(out, loan->generation_max);
         proto_pack_u32(out, loan->computed);
@@ -620,6 +627,7 @@ load_loan(sched_core_t *self, sched_loan_t *loan, proto_unpack_t *in)
     loan->ready_step = proto_unpack_u64_max(in, self->step_last);
     loan->has_step = proto_unpack_bool(in);
     loan->arrival = proto_unpack_u64_max(in, self->loan_arrivals);
+    loan->priority = proto_unpack_i64(in);
     loan->prompt_length = proto_unpack_u32_max(in, self->model_len_max);
     loan->generation_max = proto_unpack_u32_max(in, self->model_len_max);
     loan->computed = proto_unpack_u32_max(in, self->model_len_max);

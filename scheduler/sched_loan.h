@@ -48,6 +48,7 @@ typedef struct {
     uint32_t owner;
     uint32_t prompt_length; /* tokens, the first generated one included: at least 2 */
     uint32_t generation_max;
+    int64_t priority;          /* lower goes first, equal ones in order */
     proto_bytes_t page_hashes; /* of whole pages of the first prompt_length - 1 tokens, or empty */
 } sched_reserve_t;
 

@@ -6,7 +6,7 @@
 #include "sched_internal.h"
 
 enum {
-    SCHED_SAVE_VERSION = 6,   /* of the layout; another one is refused */
+    SCHED_SAVE_VERSION = 7,   /* of the layout; another one is refused */
     SCHED_SAVED_FIGURES = 23, /* those that are counted, not derived */
 };
 

@@ -12,6 +12,7 @@ enum {
 };
 static const uint64_t RENEW_DEFAULT_NS = 1000000000u;
 static const uint64_t OFFER_DEFAULT_NS = 5000000000u;
+static const uint64_t QUEUE_DEFAULT_NS = 600000000000u;
 static const uint64_t LANDING_DEFAULT_NS = 10000000000u;
 
 /* ---- the model ------------------------------------------------------------------------------- */
@@ -396,6 +397,9 @@ fill_defaults(actor_decode_role_options_t *options)
     }
     if (options->offer_timeout_ns == 0) {
         options->offer_timeout_ns = OFFER_DEFAULT_NS;
+    }
+    if (options->queue_timeout_ns == 0) {
+        options->queue_timeout_ns = QUEUE_DEFAULT_NS;
     }
     if (options->landing_timeout_ns == 0) {
         options->landing_timeout_ns = LANDING_DEFAULT_NS;

@@ -22,6 +22,7 @@ typedef struct {
     size_t store_size_bytes;     /* their prompts: 64 MiB */
     uint64_t renew_ns;           /* between two LEASE_RENEWs: 1 s */
     uint64_t offer_timeout_ns;   /* for an answer to an offer, or to a word said again: 5 s */
+    uint64_t queue_timeout_ns;   /* wait for blocks, unless SUBMIT says otherwise: 600 s */
     uint64_t landing_timeout_ns; /* from the first token to the last byte of the cache: 10 s */
     bool no_local_prefill; /* without a prefill node requests wait for none: they are refused */
 } actor_decode_role_options_t;

@@ -93,12 +93,11 @@ void
 actor_decode_role_begin(actor_decode_role_core_t *self, uint64_t now_ns,
                         decode_role_request_t *request, actor_outbox_t *outbox)
 {
-    (void)now_ns;
     set_state(self, request, DECODE_ROLE_REQUEST_MOVING);
     /* A reservation is for a request that decodes: one token alone is as soon computed here. */
     bool moves = request->generation_max > 1 || self->options.no_local_prefill;
     if (moves && request->generation_max > 1 &&
-        actor_decode_role_transfer_begin(self, request, outbox)) {
+        actor_decode_role_transfer_begin(self, now_ns, request, outbox)) {
         return;
     }
     if (!self->options.no_local_prefill || request->generation_max == 1) {

@@ -163,7 +163,7 @@ void actor_decode_role_forget(actor_decode_role_core_t *self, decode_role_reques
 /* ---- actor_decode_role_transfer.c ------------------------------------------------------------ */
 
 /* False if no prefill node can serve now, or every transfer is taken. */
-bool actor_decode_role_transfer_begin(actor_decode_role_core_t *self,
+bool actor_decode_role_transfer_begin(actor_decode_role_core_t *self, uint64_t now_ns,
                                       decode_role_request_t *request, actor_outbox_t *outbox);
 /* Ends its part in the request and gives everything of it back. */
 void actor_decode_role_transfer_close(actor_decode_role_core_t *self,

@@ -57,9 +57,19 @@ choose_peer(const actor_decode_role_core_t *self)
     return chosen;
 }
 
+/* Until when blocks are waited for: this wait is the request's queue. */
+static uint64_t
+queue_deadline(const actor_decode_role_core_t *self, const decode_role_request_t *request,
+               uint64_t now_ns)
+{
+    uint64_t timeout_ns =
+        request->timeout_ns != 0 ? request->timeout_ns : self->options.queue_timeout_ns;
+    return timeout_ns < UINT64_MAX - now_ns ? now_ns + timeout_ns : UINT64_MAX;
+}
+
 bool
-actor_decode_role_transfer_begin(actor_decode_role_core_t *self, decode_role_request_t *request,
-                                 actor_outbox_t *outbox)
+actor_decode_role_transfer_begin(actor_decode_role_core_t *self, uint64_t now_ns,
+                                 decode_role_request_t *request, actor_outbox_t *outbox)
 {
     uint32_t at = 0;
     while (at < self->transfer_max && self->transfers[at].state != DECODE_ROLE_TRANSFER_FREE) {
@@ -72,7 +82,7 @@ actor_decode_role_transfer_begin(actor_decode_role_core_t *self, decode_role_req
     }
     decode_role_transfer_t *transfer = &self->transfers[at];
     *transfer = (decode_role_transfer_t){.key = self->key_base + ++self->key_count,
-                                         .deadline_ns = UINT64_MAX,
+                                         .deadline_ns = queue_deadline(self, request, now_ns),
                                          .request = (uint32_t)(request - self->requests),
                                          .peer = peer};
     set_state(self, transfer, DECODE_ROLE_TRANSFER_RESERVING);
@@ -426,6 +436,21 @@ actor_decode_role_lose_executor(actor_decode_role_core_t *self, uint64_t now_ns,
 
 /* ---- time ------------------------------------------------------------------------------------ */
 
+/* As if the scheduler's own queue had refused it; the blocks go back should they come yet. */
+static void
+end_wait(actor_decode_role_core_t *self, decode_role_transfer_t *transfer, uint64_t now_ns,
+         actor_outbox_t *outbox)
+{
+    decode_role_request_t *request = &self->requests[transfer->request];
+    const decode_role_failure_t failure = {.reason = PROTO_FINISH_REFUSED,
+                                           .status = STATUS_ERR_DEADLINE,
+                                           .code = proto_text("queue_timeout"),
+                                           .detail = proto_text("no blocks were free in time"),
+                                           .retry_after_ms = DECODE_ROLE_RETRY_AFTER_MS};
+    actor_decode_role_transfer_close(self, transfer, now_ns, failure.status, false, outbox);
+    actor_decode_role_end_with(self, request, &failure, outbox);
+}
+
 static void
 send_renewals(actor_decode_role_core_t *self, actor_outbox_t *outbox)
 {
@@ -456,6 +481,10 @@ actor_decode_role_transfer_timer(actor_decode_role_core_t *self, uint64_t now_ns
     for (uint32_t i = 0; i < self->transfer_max; i++) {
         decode_role_transfer_t *transfer = &self->transfers[i];
         if (transfer->state == DECODE_ROLE_TRANSFER_FREE || transfer->deadline_ns > now_ns) {
+            continue;
+        }
+        if (transfer->state == DECODE_ROLE_TRANSFER_RESERVING) {
+            end_wait(self, transfer, now_ns, outbox);
             continue;
         }
         if (transfer->state != DECODE_ROLE_TRANSFER_CLOSING) {

@@ -99,6 +99,7 @@ actor_scheduler_reserve(actor_scheduler_core_t *self, const actor_input_t *input
         .owner = actor_scheduler_owner(self, input->from.index),
         .prompt_length = reserve->prompt_length,
         .generation_max = reserve->generation_max,
+        .priority = reserve->priority, /* its timeout is the role's to watch */
         .page_hashes = reserve->page_hashes,
     };
     proto_status_t status = sched_core_reserve(self->library, &wanted);

@@ -401,6 +401,8 @@ submit(pd_world_t *self, pd_request_t *request)
         .submit = {.prompt_length = length,
                    .generation_max = request->generation_max - request->received,
                    .emitted = request->received,
+                   .priority = request->priority,
+                   .queue_timeout_ns = self->config.queue_timeout_ns,
                    .page_hashes = {hashes[0], (size_t)pages * PROTO_HASH_SIZE_BYTES},
                    .tokens = {request->tokens, length},
                    .sampling = {sampling_bytes, (uint32_t)size}}};
@@ -461,6 +463,11 @@ gateway_finished(pd_world_t *self, uint64_t id, const proto_finished_t *finished
         return;
     }
     bool well = finished->reason == PROTO_FINISH_STOP || finished->reason == PROTO_FINISH_LENGTH;
+    bool is_late = finished->code.size_bytes == strlen("queue_timeout") &&
+                   memcmp(finished->code.data, "queue_timeout", finished->code.size_bytes) == 0;
+    require(!is_late ||
+            (finished->reason == PROTO_FINISH_REFUSED && finished->status == STATUS_ERR_DEADLINE));
+    self->queue_timeouts += is_late ? 1 : 0;
     bool again = !well && finished->retry_after_ms > 0 && request->attempt_count < ATTEMPTS_MAX;
     if (again && !request->was_cancelled) {
         request->retry_ns = self->now_ns + RETRY_MS * PD_MS; /* as the gateway resumes */
@@ -468,6 +475,7 @@ gateway_finished(pd_world_t *self, uint64_t id, const proto_finished_t *finished
     }
     require(!well || finished->generated_tokens == request->received);
     request->is_complete = well;
+    request->end_ns = self->now_ns;
     request->is_open = false;
     request->end_count++;
     (void)snprintf(request->code, sizeof request->code, "%.*s", (int)finished->code.size_bytes,
@@ -848,7 +856,7 @@ pd_world_new(uint64_t seed, const pd_config_t *config)
                             .step_tokens_max = 16,
                             .vocab_size = 97,
                             .page_tokens = 4,
-                            .parent_count = 65,
+                            .parent_count = config->parent_count > 0 ? config->parent_count : 65,
                             .overlap = 1,
                             .group_count = 1 + (config->shape > 0 ? 1 : 0),
                             .kinds = {ACTOR_SIM_FULL,

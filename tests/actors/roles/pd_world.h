@@ -69,6 +69,8 @@ typedef struct {
 } pd_actor_t;
 
 typedef struct {
+    int64_t priority;
+    uint64_t end_ns;
     uint64_t id; /* to the node; another after each loss */
     uint32_t prompt_length;
     uint32_t generation_max;
@@ -90,8 +92,10 @@ typedef struct {
     uint32_t drop_permille; /* of messages between roles */
     uint32_t double_permille;
     bool no_local_prefill;
-    uint32_t copy_max_us; /* a copy happens so long after its step at most */
-    uint32_t shape;       /* 0 one group, 1 and a sliding one, 2 and states */
+    uint32_t copy_max_us;      /* a copy happens so long after its step at most */
+    uint32_t parent_count;     /* of each pool; 0 = 65 */
+    uint64_t queue_timeout_ns; /* of each request; 0 = the actors' own */
+    uint32_t shape;            /* 0 one group, 1 and a sliding one, 2 and states */
 } pd_config_t;
 
 typedef struct pd_world pd_world_t;
@@ -114,6 +118,7 @@ struct pd_world {
     uint32_t request_count;
     uint64_t ids;
     uint32_t deaths;
+    uint32_t queue_timeouts; /* requests that were refused with that code */
     bool has_model;
     bool is_quiet_bus; /* no more faults */
     struct pd_data *data;

@@ -116,6 +116,33 @@ START_TEST(cancel_at_any_moment)
 }
 END_TEST
 
+/* Who waits for blocks waits by priority; longer than it said, it is refused, and nothing is left
+ * of its reservation. */
+START_TEST(a_wait_for_blocks_ends)
+{
+    pd_config_t config = {.no_local_prefill = true,
+                          .parent_count = 16,
+                          .queue_timeout_ns = _i == 0 ? 0 : 2 * PD_MS};
+    pd_world_t *world = pd_world_new(9, &config);
+    ck_assert(pd_world_settle(world, 1000 * PD_MS));
+    for (uint32_t i = 0; i < 12; i++) {
+        uint32_t at = pd_world_ask(world, 30, 20, i);
+        world->requests[at].priority = i < 11 ? 5 : -5; /* lower goes first */
+    }
+    ck_assert(pd_world_settle(world, 20000 * PD_MS));
+    expect_all(world, _i == 0);
+    for (uint32_t i = 4; _i == 0 && i < 11; i++) {
+        ck_assert_uint_lt(world->requests[11].end_ns, world->requests[i].end_ns);
+    }
+    ck_assert_int_eq(world->queue_timeouts > 0, _i != 0);
+    ck_assert_uint_eq(actor_decode_role_core_transfer_count(world->actors[PD_ROLE].core), 0);
+    uint32_t next = pd_world_ask(world, 20, 6, 1);
+    ck_assert(pd_world_settle(world, 3000 * PD_MS));
+    ck_assert(world->requests[next].is_complete);
+    pd_world_destroy(&world);
+}
+END_TEST
+
 /* Without a prefill node the decode node computes prompts itself, if it may. */
 START_TEST(policy_without_a_prefill_node)
 {
@@ -187,6 +214,7 @@ main(void)
     tcase_add_loop_test(plain, many_at_once, 0, 3);
     tcase_add_loop_test(plain, each_actor_dies, 0, 3);
     tcase_add_loop_test(plain, cancel_at_any_moment, 0, 3);
+    tcase_add_loop_test(plain, a_wait_for_blocks_ends, 0, 2);
     tcase_add_loop_test(plain, policy_without_a_prefill_node, 0, 2);
     tcase_add_test(plain, seeds);
     suite_add_tcase(suite, plain);
