@@ -225,6 +225,8 @@ take_copies(actor_kv_data_t *self)
         if (status == STATUS_OK) {
             status = proto_body_decode(queued.kind, queued.body, queued.blob, &self->body, NULL);
             require(status == STATUS_OK);
+            require(self->body.kv_copy.groups.count <= self->options.column_count_max);
+            require(self->body.kv_copy.peer < ACTOR_PEER_COUNT_MAX);
             fill_job(job, &self->body.kv_copy);
             actor_queue_pop(self->copies);
         }
@@ -232,8 +234,6 @@ take_copies(actor_kv_data_t *self)
         if (!job->in_use) {
             return;
         }
-        require(job->count <= self->options.column_count_max);
-        require(job->peer < ACTOR_PEER_COUNT_MAX);
         try_job(self, job);
     }
 }
@@ -291,6 +291,47 @@ drop_jobs_of(actor_kv_data_t *self, uint32_t peer)
     }
 }
 
+/* Mapping is done outside the guard, and the queue may grow meanwhile, which moves what it holds:
+ * the message goes to memory of its own, where `message` points afterwards.  NULL = no memory. */
+static uint8_t *
+copy_message(actor_queued_t *message)
+{
+    size_t blob_room =
+        (message->blob.size_bytes / PROTO_COLUMN_ALIGN + 1) * (size_t)PROTO_COLUMN_ALIGN;
+    size_t body_room =
+        (message->body.size_bytes / PROTO_COLUMN_ALIGN + 1) * (size_t)PROTO_COLUMN_ALIGN;
+    uint8_t *memory = aligned_alloc(PROTO_COLUMN_ALIGN, blob_room + body_room);
+    if (memory == NULL) {
+        return NULL;
+    }
+    if (message->blob.size_bytes > 0) {
+        memcpy(memory, message->blob.data, message->blob.size_bytes);
+        message->blob.data = memory;
+    }
+    if (message->body.size_bytes > 0) {
+        memcpy(memory + blob_room, message->body.data, message->body.size_bytes);
+        message->body.data = memory + blob_room;
+    }
+    return memory;
+}
+
+/* NULL: there was no memory for the message; the cache counts as gone. */
+static void
+take_arena(actor_kv_data_t *self, uint32_t peer, const actor_queued_t *message)
+{
+    proto_body_t body = {.kv_arena = {.region = 0}};
+    if (message == NULL) {
+        actor_log(ACTOR_LOG_ERROR, "kv.arena", 0, NULL,
+                  "no memory to read an arena: nothing goes to or from it");
+    } else {
+        proto_status_t status =
+            proto_body_decode(message->kind, message->body, message->blob, &body, NULL);
+        require(status == STATUS_OK);
+    }
+    drop_jobs_of(self, peer);
+    actor_kv_place_arena(self, peer, &body.kv_arena);
+}
+
 static bool
 take_control(actor_kv_data_t *self)
 {
@@ -301,27 +342,26 @@ take_control(actor_kv_data_t *self)
         pthread_mutex_unlock(&self->mutex);
         return false;
     }
-    status = proto_body_decode(queued.kind, queued.body, queued.blob, &self->body, NULL);
-    require(status == STATUS_OK);
-    if (queued.kind == PROTO_KIND_KV_SERVE) {
-        take_serve(self, &self->body.kv_serve);
-    } else if (queued.kind == PROTO_KIND_KV_WATCH) {
-        take_watch(self, &self->body.kv_watch);
-    }
+    uint8_t *copied = NULL;
     bool is_arena = queued.kind == PROTO_KIND_KV_ARENA;
     uint32_t peer = (uint32_t)queued.request;
-    pthread_mutex_unlock(&self->mutex);
     if (is_arena) {
-        /* The front may be read outside the guard, unless the queue grows: mapping is quick, and
-         * arenas come at links' starts. */
-        static _Thread_local proto_body_t arena;
-        arena = self->body;
-        drop_jobs_of(self, peer);
-        actor_kv_place_arena(self, peer, &arena.kv_arena);
+        copied = copy_message(&queued);
+    } else {
+        status = proto_body_decode(queued.kind, queued.body, queued.blob, &self->body, NULL);
+        require(status == STATUS_OK);
+        if (queued.kind == PROTO_KIND_KV_SERVE) {
+            take_serve(self, &self->body.kv_serve);
+        } else if (queued.kind == PROTO_KIND_KV_WATCH) {
+            take_watch(self, &self->body.kv_watch);
+        }
     }
-    pthread_mutex_lock(&self->mutex);
     actor_queue_pop(self->control);
     pthread_mutex_unlock(&self->mutex);
+    if (is_arena) {
+        take_arena(self, peer, copied == NULL ? NULL : &queued);
+        free(copied);
+    }
     return true;
 }
 

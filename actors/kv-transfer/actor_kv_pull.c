@@ -7,6 +7,7 @@
 #include <xxhash.h>
 
 #include "actor_fault.h"
+#include "actor_keys.h"
 #include "actor_kv_data_state.h"
 #include "proto_require.h"
 
@@ -23,6 +24,12 @@ open_pull(actor_kv_data_t *self, kv_place_t *place, char *detail)
                        "the source serves no data over TCP, and its memory is not here: %.80s",
                        place->why);
         return STATUS_ERR_NOT_FOUND;
+    }
+    if (actor_keys_process() != NULL && !actor_endpoint_is_local(place->endpoint)) {
+        (void)snprintf(detail, KV_DATA_DETAIL_SIZE_BYTES,
+                       "cache bytes are not encrypted, and this node has keys: none from %.80s",
+                       place->endpoint);
+        return STATUS_ERR_UNSUPPORTED;
     }
     char routing_id[ACTOR_ROUTING_ID_SIZE_MAX];
     (void)snprintf(routing_id, sizeof routing_id, "%s.%016" PRIx64 ".%u", self->options.name,

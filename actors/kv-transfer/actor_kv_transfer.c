@@ -5,6 +5,7 @@
 
 #include "actor_exit.h"
 #include "actor_fault.h"
+#include "actor_keys.h"
 #include "actor_kv_book.h"
 #include "actor_log.h"
 #include "actor_shell.h"
@@ -110,8 +111,17 @@ check_options(const actor_kv_transfer_options_t *options)
                   ACTOR_KV_PEERS_MAX);
         return STATUS_ERR_CONFIG;
     }
-    if (!options->allow_remote && options->data_endpoint != NULL &&
-        !actor_endpoint_is_local(options->data_endpoint)) {
+    bool is_remote =
+        options->data_endpoint != NULL && !actor_endpoint_is_local(options->data_endpoint);
+    if (is_remote && actor_keys_process() != NULL) {
+        actor_log(
+            ACTOR_LOG_ERROR, "kv.config", 0,
+            ACTOR_LOG_FIELDS(actor_log_str("endpoint", options->data_endpoint)),
+            "cache bytes are not encrypted: a node with keys serves them on this machine only "
+            "(tcp://127.0.0.1:*)");
+        return STATUS_ERR_CONFIG;
+    }
+    if (!options->allow_remote && is_remote) {
         actor_log(ACTOR_LOG_ERROR, "kv.config", 0,
                   ACTOR_LOG_FIELDS(actor_log_str("endpoint", options->data_endpoint)),
                   "cache bytes would be served beyond this machine: allow it explicitly");

@@ -20,7 +20,9 @@ typedef struct {
     const char *peer_endpoint;             /* bound, for other nodes; NULL = nobody connects */
     const char *peers[ACTOR_KV_PEERS_MAX]; /* endpoints of other nodes, to connect to */
     uint32_t peer_count;
-    const char *data_endpoint; /* bound, for pulls: tcp://HOST:*; NULL = shared memory only */
+    /* Bound, for pulls: tcp://HOST:*; NULL = shared memory only.  Its bytes are not encrypted: with
+     * keys (actor_keys.h) only on this machine, and peers' elsewhere are not asked. */
+    const char *data_endpoint;
     actor_kv_way_t way;
     actor_kv_core_options_t core;
     bool allow_remote; /* endpoints beyond this machine */
