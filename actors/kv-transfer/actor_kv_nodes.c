@@ -43,6 +43,26 @@ actor_kv_node_is_whole(const kv_node_t *node)
     return node->rank_count > 0 && node->rank_mask == (1u << node->rank_count) - 1;
 }
 
+bool
+actor_kv_pages_agree(const kv_node_t *node, const actor_kv_layout_t *layout)
+{
+    for (uint32_t r = 0; r < node->rank_count; r++) {
+        const actor_kv_layout_t *other = &node->layouts[r];
+        if (other == layout || (node->rank_mask & 1u << r) == 0) {
+            continue;
+        }
+        if (other->group_count != layout->group_count) {
+            return false;
+        }
+        for (uint32_t g = 0; g < layout->group_count; g++) {
+            if (other->groups[g].page_count != layout->groups[g].page_count) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
 uint32_t
 actor_kv_node_layers(const kv_node_t *node)
 {
@@ -275,7 +295,18 @@ check_arena(actor_kv_core_t *self, kv_node_t *node, const proto_kv_arena_t *aren
                                 &node->layouts[arena->rank], error);
 }
 
-/* A peer's cache is not there any more, its link is. */
+static void
+forget_parked(actor_kv_core_t *self, uint32_t peer)
+{
+    for (uint32_t i = 0; i < KV_PARKED_MAX; i++) {
+        if (self->parked[i].key != 0 && self->parked[i].from == peer) {
+            self->parked[i] = (kv_parked_t){.key = 0};
+            self->figures.parked_count--;
+        }
+    }
+}
+
+/* A peer's cache is not there any more, its link is.  What waits of it was checked against it. */
 static void
 lose_arenas(actor_kv_core_t *self, kv_node_t *node, const char *why)
 {
@@ -285,8 +316,16 @@ lose_arenas(actor_kv_core_t *self, kv_node_t *node, const char *why)
             actor_kv_end(self, transfer, STATUS_ERR_PEER_LOST, "kv_transfer_failed", why);
         }
     }
+    forget_parked(self, node->peer);
     forget_arenas(node);
     tell_gone(self, node->peer);
+}
+
+/* A link's number may be any: only those that came up as one that has a cache here. */
+static bool
+may_own(const actor_kv_core_t *self, uint32_t peer)
+{
+    return peer < ACTOR_PEER_COUNT_MAX && (self->cache_owners & UINT64_C(1) << peer) != 0;
 }
 
 void
@@ -303,6 +342,11 @@ actor_kv_on_arena(actor_kv_core_t *self, const actor_input_t *input)
         return;
     }
     bool is_own = node == NULL;
+    if (is_own && !may_own(self, input->from.index)) {
+        refuse_arena(self, input, STATUS_ERR_INVALID,
+                     "neither an executor or drafter of this node nor a peer there is room for");
+        return;
+    }
     node = is_own ? &self->nodes[KV_OWN] : node;
     proto_error_t error;
     proto_status_t status = check_arena(self, node, arena, &error);
@@ -311,7 +355,8 @@ actor_kv_on_arena(actor_kv_core_t *self, const actor_input_t *input)
         return;
     }
     uint64_t fingerprint = actor_kv_layout_fingerprint(&node->layouts[arena->rank]);
-    if (node->rank_mask != 0 && fingerprint != node->layout_fingerprint) {
+    if (node->rank_mask != 0 && (fingerprint != node->layout_fingerprint ||
+                                 !actor_kv_pages_agree(node, &node->layouts[arena->rank]))) {
         refuse_arena(self, input, STATUS_ERR_FINGERPRINT, "ranks of one node that do not agree");
         return;
     }
@@ -342,6 +387,10 @@ void
 actor_kv_on_peer_up(actor_kv_core_t *self, const proto_peer_up_t *up)
 {
     if (up->role != PROTO_ROLE_KV_TRANSFER) {
+        bool has_cache = up->role == PROTO_ROLE_EXECUTOR || up->role == PROTO_ROLE_DRAFTER;
+        if (has_cache && up->peer < ACTOR_PEER_COUNT_MAX) {
+            self->cache_owners |= UINT64_C(1) << up->peer;
+        }
         return;
     }
     for (uint32_t i = 1; i < KV_NODE_MAX; i++) {
@@ -394,34 +443,24 @@ end_transfers_of(actor_kv_core_t *self, const proto_peer_down_t *down, bool is_n
     }
 }
 
-static void
-forget_parked(actor_kv_core_t *self, uint32_t peer)
-{
-    for (uint32_t i = 0; i < KV_PARKED_MAX; i++) {
-        if (self->parked[i].key != 0 && self->parked[i].from == peer) {
-            self->parked[i] = (kv_parked_t){.key = 0};
-            self->figures.parked_count--;
-        }
-    }
-}
-
 void
 actor_kv_on_peer_down(actor_kv_core_t *self, const proto_peer_down_t *down)
 {
     forget_parked(self, down->peer);
-    /* A scheduler that has gone says no fences; its successor gives blocks out anew.  Without an
-     * executor there is no arena. */
-    bool is_node = down->role == PROTO_ROLE_SCHEDULER || down->role == PROTO_ROLE_EXECUTOR;
-    end_transfers_of(self, down, is_node);
     kv_node_t *node = actor_kv_node_of_peer(self, down->peer);
     kv_node_t *own = &self->nodes[KV_OWN];
-    if (down->role == PROTO_ROLE_EXECUTOR) {
+    if (may_own(self, down->peer)) {
+        self->cache_owners &= ~(UINT64_C(1) << down->peer);
         for (uint32_t r = 0; r < own->rank_count; r++) {
             if ((own->rank_mask & 1u << r) != 0 && own->owners[r] == down->peer) {
                 node = own;
             }
         }
     }
+    /* A scheduler that has gone says no fences; its successor gives blocks out anew.  Without an
+     * executor, or whoever had our cache, there is no arena. */
+    bool is_node = down->role == PROTO_ROLE_SCHEDULER || down->role == PROTO_ROLE_EXECUTOR;
+    end_transfers_of(self, down, is_node || node == own);
     if (node == NULL) {
         return;
     }

@@ -104,6 +104,11 @@ load_node(actor_kv_core_t *self, uint32_t index, proto_unpack_t *in)
             proto_unpack_fail(in);
         }
     }
+    for (uint32_t r = 0; r < node->rank_count; r++) {
+        if ((node->rank_mask & 1u << r) != 0 && !actor_kv_pages_agree(node, &node->layouts[r])) {
+            proto_unpack_fail(in);
+        }
+    }
 }
 
 /* Sorted, and of groups that exist. */
@@ -233,6 +238,7 @@ load_parked(actor_kv_core_t *self, proto_unpack_t *in)
 static void
 load_rest(actor_kv_core_t *self, proto_unpack_t *in)
 {
+    self->cache_owners = proto_unpack_u64(in);
     for (uint32_t i = 0; i < KV_NODE_MAX && !in->failed; i++) {
         load_node(self, i, in);
     }

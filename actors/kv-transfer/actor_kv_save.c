@@ -170,6 +170,7 @@ actor_kv_save(const void *core, proto_pack_t *state, proto_pack_t *secret)
     proto_pack_u64(state, self->digest);
     proto_pack_bool(state, self->is_draining);
     save_figures(&self->figures, state);
+    proto_pack_u64(state, self->cache_owners);
     for (uint32_t i = 0; i < KV_NODE_MAX; i++) {
         save_node(&self->nodes[i], state);
     }

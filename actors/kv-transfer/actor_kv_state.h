@@ -7,7 +7,7 @@
 #include "actor_kv_layout.h"
 
 enum {
-    KV_SAVE_VERSION = 1,
+    KV_SAVE_VERSION = 2,
     KV_NODE_MAX = 9,    /* this node and the peers' */
     KV_OWN = 0,         /* this node's own entry */
     KV_STEPS = 16,      /* steps whose readiness is kept */
@@ -19,6 +19,7 @@ enum {
     KV_HANDLE_SIZE_BYTES = 96,
 };
 #define KV_NO_PART UINT32_MAX
+_Static_assert(ACTOR_PEER_COUNT_MAX <= 64, "a bit for each link");
 
 /* One block of a transfer.  Sorted by group, then column. */
 typedef struct {
@@ -126,6 +127,7 @@ struct actor_kv_core {
     actor_core_ops_t ops;
     actor_kv_core_options_t options; /* defaults filled in */
     kv_node_t nodes[KV_NODE_MAX];    /* [KV_OWN] is ours */
+    uint64_t cache_owners;           /* a bit for each link that may register our own cache */
     actor_kv_field_t *fields;        /* [nodes][ranks][ACTOR_KV_FIELD_COUNT_MAX] */
     /* What peers are told beside the arenas; the endpoint is empty until the data thread said it.
      */
@@ -234,6 +236,9 @@ bool actor_kv_unpark(actor_kv_core_t *self, uint64_t key, kv_parked_t *out);
 kv_node_t *actor_kv_node_of_peer(actor_kv_core_t *self, uint32_t peer);
 kv_node_t *actor_kv_node_named(actor_kv_core_t *self, const char *name, uint64_t epoch);
 bool actor_kv_node_is_whole(const kv_node_t *node);
+/* Whether this rank has as many pages as those that have registered: blocks are checked against any
+ * one of them. */
+bool actor_kv_pages_agree(const kv_node_t *node, const actor_kv_layout_t *layout);
 /* Layers of a node's cache; 0 if it is not whole. */
 uint32_t actor_kv_node_layers(const kv_node_t *node);
 void actor_kv_on_peer_up(actor_kv_core_t *self, const proto_peer_up_t *up);

@@ -66,6 +66,9 @@ register_both(world_t *self)
                                      .name = proto_text("p"),
                                      .epoch = 1}};
     give(self, ACTOR_PEER_LOCAL, PROTO_KIND_PEER_UP, &body);
+    body = (proto_body_t){
+        .peer_up = {.peer = 4, .role = PROTO_ROLE_EXECUTOR, .name = proto_text("e")}};
+    give(self, ACTOR_PEER_LOCAL, PROTO_KIND_PEER_UP, &body);
     static const uint32_t owners[] = {4, 1};
     for (uint32_t i = 0; i < 2; i++) {
         body = (proto_body_t){.kv_arena = {.region = 9, .fingerprint = proto_text("m")}};

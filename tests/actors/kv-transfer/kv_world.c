@@ -144,8 +144,10 @@ hear(world_t *self, uint32_t s, const actor_emission_t *emission)
     } else if (emission->to.index == WORLD_PEER_ROLE) {
         ck_abort_msg("%s to the role", proto_kind_name(emission->kind));
     } else if (emission->to.index != ACTOR_PEER_LOCAL) {
-        ck_assert_msg(emission->kind == PROTO_KIND_NAK, "%s to peer %u",
-                      proto_kind_name(emission->kind), emission->to.index);
+        ck_assert_msg(emission->kind == PROTO_KIND_NAK || (emission->kind == PROTO_KIND_KV_ARENA &&
+                                                           emission->to.index >= WORLD_PEER_OTHERS),
+                      "%s to peer %u", proto_kind_name(emission->kind), emission->to.index);
+        side->refused_count += emission->kind == PROTO_KIND_NAK ? 1 : 0;
     } else if (emission->kind == PROTO_KIND_KV_GATE && body.kv_gate.is_source) {
         side->gates[body.kv_gate.gate] = body.kv_gate.is_open;
     } else if (emission->kind == PROTO_KIND_KV_WATCH) {
@@ -344,13 +346,14 @@ world_run(world_t *self)
 /* ---- what the doubles say
  * ------------------------------------------------------------------------ */
 
-static void
-give_arena(world_t *self, uint32_t side, uint32_t peer, uint32_t granularity)
+void
+world_arena(world_t *self, uint32_t side, uint32_t peer, const world_arena_t *arena)
 {
+    const uint32_t granularity = arena->granularity;
     static const uint32_t kinds[] = {0, 2};
     const uint32_t granularities[] = {granularity, granularity};
     static const uint32_t windows[] = {0, 0};
-    static const uint32_t pages[] = {WORLD_BLOCKS, WORLD_BLOCKS};
+    const uint32_t pages[] = {arena->pages, arena->pages};
     static const uint32_t layers[] = {0, 1, 2, 3};
     static const uint8_t ids[] = {0, 0, 3, 0};
     static const uint8_t dtypes[] = {0, 0, 0, 0};
@@ -362,9 +365,10 @@ give_arena(world_t *self, uint32_t side, uint32_t peer, uint32_t granularity)
     static const uint32_t extents[] = {8, 8, 8, 8};
     static const uint32_t begins[] = {0, 0, 0, 0};
     static const uint32_t units[] = {1, 1, 1, 1};
-    proto_body_t body = {.kv_arena = {.region = 77,
+    proto_body_t body = {.kv_arena = {.region = 77 + arena->rank,
                                       .size_bytes = 4096,
-                                      .rank_count = 1,
+                                      .rank = arena->rank,
+                                      .rank_count = arena->rank_count,
                                       .layer_count = WORLD_LAYERS,
                                       .fingerprint = proto_text("model=x"),
                                       .group_kinds = {kinds, 2},
@@ -386,6 +390,15 @@ give_arena(world_t *self, uint32_t side, uint32_t peer, uint32_t granularity)
     world_give(self, side, peer, PROTO_KIND_KV_ARENA, &body);
 }
 
+static void
+give_arena(world_t *self, uint32_t side, uint32_t peer, uint32_t granularity)
+{
+    const world_arena_t arena = {.rank_count = 1,
+                                 .granularity = granularity,
+                                 .pages = WORLD_BLOCKS};
+    world_arena(self, side, peer, &arena);
+}
+
 void
 world_link(world_t *self, uint32_t granularity_of_d)
 {
@@ -394,6 +407,11 @@ world_link(world_t *self, uint32_t granularity_of_d)
                                          .role = PROTO_ROLE_KV_TRANSFER,
                                          .name = proto_text(names[1 - s]),
                                          .epoch = 10 + (1 - s)}};
+        world_give(self, s, ACTOR_PEER_LOCAL, PROTO_KIND_PEER_UP, &body);
+        body = (proto_body_t){.peer_up = {.peer = WORLD_PEER_EXECUTOR,
+                                          .role = PROTO_ROLE_EXECUTOR,
+                                          .name = proto_text("executor"),
+                                          .epoch = 1}};
         world_give(self, s, ACTOR_PEER_LOCAL, PROTO_KIND_PEER_UP, &body);
         give_arena(self, s, WORLD_PEER_EXECUTOR, s == WORLD_D ? granularity_of_d : 16);
         proto_body_t said = {.kv_arena = {.data_endpoint = proto_text("none")}};

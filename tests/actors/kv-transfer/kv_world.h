@@ -13,6 +13,7 @@ enum {
     WORLD_PEER_ROLE = 2,
     WORLD_PEER_SCHEDULER = 3,
     WORLD_PEER_EXECUTOR = 4,
+    WORLD_PEER_OTHERS = 10, /* and above: more peers */
     WORLD_LAYERS = 4,
     WORLD_BLOCKS = 16,
     WORLD_GROUPS = 2,
@@ -57,6 +58,7 @@ typedef struct {
     uint32_t fenced_count;
     uint64_t fenced_generation;
     uint32_t nak_count;
+    uint32_t refused_count; /* messages answered by NAK to their sender */
     uint32_t watch_count;
     uint64_t watched; /* the last step listed */
 } world_side_t;
@@ -82,6 +84,14 @@ void world_give(world_t *self, uint32_t side, uint32_t peer, proto_kind_t kind,
                 const proto_body_t *body);
 /* Links and arenas of both; D's cache may differ in its granularity. */
 void world_link(world_t *self, uint32_t granularity_of_d);
+/* One rank's arena, from whoever has it. */
+typedef struct {
+    uint32_t rank;
+    uint32_t rank_count;
+    uint32_t granularity;
+    uint32_t pages;
+} world_arena_t;
+void world_arena(world_t *self, uint32_t side, uint32_t peer, const world_arena_t *arena);
 /* Delivers what is in the queue, and timers, until nothing is left or 60 s have passed. */
 void world_run(world_t *self);
 /* Delivers what is in the queue, no timers. */

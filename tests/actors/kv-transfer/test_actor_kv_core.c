@@ -509,6 +509,74 @@ START_TEST(hostile_states_are_refused_or_sound)
 }
 END_TEST
 
+/* A peer that came when there was no more room is nobody's executor: what it has is not ours. */
+START_TEST(only_an_executor_or_a_drafter_has_our_cache)
+{
+    open_world();
+    enum { PEERS = 9 };
+    for (uint32_t i = 0; i < PEERS; i++) {
+        proto_body_t up = {.peer_up = {.peer = WORLD_PEER_OTHERS + i,
+                                       .role = PROTO_ROLE_KV_TRANSFER,
+                                       .name = proto_text("kv-x"),
+                                       .epoch = 20 + i}};
+        world_give(&world, WORLD_P, ACTOR_PEER_LOCAL, PROTO_KIND_PEER_UP, &up);
+    }
+    const world_arena_t arena = {.rank_count = 1, .granularity = 16, .pages = WORLD_BLOCKS};
+    world_arena(&world, WORLD_P, WORLD_PEER_OTHERS + PEERS - 1, &arena);
+    ck_assert_uint_eq(world.sides[WORLD_P].refused_count, 1);
+    proto_body_t up = {.peer_up = {.peer = WORLD_PEER_EXECUTOR,
+                                   .role = _i == 0 ? PROTO_ROLE_EXECUTOR : PROTO_ROLE_DRAFTER,
+                                   .name = proto_text("executor"),
+                                   .epoch = 1}};
+    world_give(&world, WORLD_P, ACTOR_PEER_LOCAL, PROTO_KIND_PEER_UP, &up);
+    world_arena(&world, WORLD_P, WORLD_PEER_EXECUTOR, &arena); /* the place is still free */
+    ck_assert_uint_eq(world.sides[WORLD_P].refused_count, 1);
+    take_down(WORLD_P, WORLD_PEER_EXECUTOR, up.peer_up.role);
+    world_arena(&world, WORLD_P, WORLD_PEER_EXECUTOR, &arena); /* it has gone */
+    ck_assert_uint_eq(world.sides[WORLD_P].refused_count, 2);
+    world_close(&world);
+}
+END_TEST
+
+/* A rank with fewer pages than the one that blocks are checked against would be read past its end.
+ */
+START_TEST(ranks_have_the_same_pages)
+{
+    open_world();
+    world_link(&world, 16);
+    proto_body_t gone = {.kv_arena = {.region = 0}};
+    world_give(&world, WORLD_D, WORLD_PEER_KV, PROTO_KIND_KV_ARENA, &gone);
+    world_arena_t arena = {.rank_count = 2, .granularity = 16, .pages = WORLD_BLOCKS};
+    world_arena(&world, WORLD_D, WORLD_PEER_KV, &arena);
+    uint64_t refused = world_figures(&world, WORLD_D).refused_count;
+    arena.rank = 1;
+    arena.pages = WORLD_BLOCKS / 2;
+    world_arena(&world, WORLD_D, WORLD_PEER_KV, &arena);
+    ck_assert_uint_eq(world_figures(&world, WORLD_D).refused_count, refused + 1);
+    arena.pages = WORLD_BLOCKS;
+    world_arena(&world, WORLD_D, WORLD_PEER_KV, &arena); /* its place is still free */
+    ck_assert_uint_eq(world_figures(&world, WORLD_D).refused_count, refused + 1);
+    world_close(&world);
+}
+END_TEST
+
+/* Blocks of pieces that wait were checked against a cache; with it they go. */
+START_TEST(a_lost_cache_takes_its_early_pieces)
+{
+    open_world();
+    world_link(&world, 16);
+    world_serve(&world, T, COLUMNS);
+    world_part(&world, T, 0, 0, COLUMNS, true, 0);
+    world_deliver(&world);
+    ck_assert_uint_gt(world_figures(&world, WORLD_D).parked_count, 1);
+    proto_body_t gone = {.kv_arena = {.region = 0}};
+    world_give(&world, WORLD_D, WORLD_PEER_KV, PROTO_KIND_KV_ARENA, &gone);
+    ck_assert_uint_eq(world_figures(&world, WORLD_D).parked_count, 0);
+    clean_up();
+    world_close(&world);
+}
+END_TEST
+
 int
 main(void)
 {
@@ -529,6 +597,9 @@ main(void)
     tcase_add_test(tests, a_restarted_peer_is_another_one);
     tcase_add_test(tests, any_single_message_may_go_wrong);
     tcase_add_test(tests, hostile_states_are_refused_or_sound);
+    tcase_add_loop_test(tests, only_an_executor_or_a_drafter_has_our_cache, 0, 2);
+    tcase_add_test(tests, ranks_have_the_same_pages);
+    tcase_add_test(tests, a_lost_cache_takes_its_early_pieces);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
