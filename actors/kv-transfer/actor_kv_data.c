@@ -365,6 +365,13 @@ take_control(actor_kv_data_t *self)
     return true;
 }
 
+void
+actor_kv_data_take_control(actor_kv_data_t *self)
+{
+    while (take_control(self)) {
+    }
+}
+
 /* ---- readiness ---------------------------------------------------------------------------------
  */
 
@@ -437,8 +444,7 @@ run(void *context)
 {
     actor_kv_data_t *self = context;
     while (!atomic_load(&self->is_ending)) {
-        while (take_control(self)) {
-        }
+        actor_kv_data_take_control(self);
         watch_steps(self);
         for (uint32_t i = 0; i < KV_WINDOW; i++) {
             if (self->jobs[i].in_use) {

@@ -158,6 +158,8 @@ struct actor_kv_data {
 /* Ends a job and tells the core. */
 void actor_kv_data_finish(actor_kv_data_t *self, kv_job_t *job, proto_status_t status,
                           uint64_t size_bytes, const char *detail);
+/* All that was said and is not a copy; overwrites `body`. */
+void actor_kv_data_take_control(actor_kv_data_t *self);
 bool actor_kv_data_is_closed(actor_kv_data_t *self, uint64_t transfer);
 actor_kv_piece_t actor_kv_job_piece(const kv_job_t *job);
 

@@ -307,7 +307,9 @@ actor_kv_serve_receive(actor_kv_data_t *self)
                               &self->body, NULL) != STATUS_OK) {
             continue;
         }
-        answer_pull(self, &self->body.kv_pull, actor_frames_part(frames, 0));
+        const proto_kv_pull_t pull = self->body.kv_pull;
+        actor_kv_data_take_control(self); /* the piece was told of before it was announced */
+        answer_pull(self, &pull, actor_frames_part(frames, 0));
     }
 }
 
