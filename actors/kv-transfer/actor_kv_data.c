@@ -17,6 +17,7 @@
 
 enum {
     QUEUE_SIZE_BYTES = 1 << 20,
+    QUEUE_SIZE_BYTES_MAX = 1 << 28,
     SERVER_QUEUE_LEN = 8192,
     WATCH_MS = 1,
     BUSY_MS = 1,
@@ -37,16 +38,42 @@ actor_kv_job_piece(const kv_job_t *job)
 /* ---- from the shell's thread ------------------------------------------------------------------
  */
 
-static void
-push_locked(actor_queue_t *queue, const actor_emission_t *emission, const proto_body_t *body)
+/* False if there is no room for it, or no memory. */
+static bool
+push_locked(const actor_kv_data_t *self, actor_queue_t *queue, size_t *size_bytes_p,
+            const actor_emission_t *emission, const proto_body_t *body)
 {
     proto_status_t status = actor_queue_push(queue, emission->kind, emission->request, body);
     while (status == STATUS_FULL || status == STATUS_ERR_TOO_LARGE) {
-        status = actor_queue_grow(queue);
-        require(status == STATUS_OK);
+        if (*size_bytes_p > self->options.queue_size_bytes_max / 2 ||
+            actor_queue_grow(queue) != STATUS_OK) {
+            return false;
+        }
+        *size_bytes_p *= 2;
         status = actor_queue_push(queue, emission->kind, emission->request, body);
     }
     require(status == STATUS_OK);
+    return true;
+}
+
+/* A transfer lives in the core until all its copies are told of, so that there is a place for each.
+ */
+static void
+lose_copy(actor_kv_data_t *self, const proto_kv_copy_t *copy)
+{
+    kv_lost_t *place = NULL;
+    for (uint32_t i = 0; i < self->options.gate_count; i++) {
+        kv_lost_t *lost = &self->lost[i];
+        if (lost->count > 0 && lost->transfer == copy->transfer) {
+            place = lost;
+            break;
+        }
+        place = place == NULL && lost->count == 0 ? lost : place;
+    }
+    require(place != NULL);
+    place->transfer = copy->transfer;
+    place->piece = copy->piece;
+    place->count++;
 }
 
 static void
@@ -106,7 +133,9 @@ actor_kv_data_push(actor_kv_data_t *self, const actor_emission_t *emission)
     if (emission->kind == PROTO_KIND_KV_GATE) {
         change_gate(self, &body.kv_gate);
     } else if (emission->kind == PROTO_KIND_KV_COPY) {
-        push_locked(self->copies, emission, &body);
+        if (!push_locked(self, self->copies, &self->copies_size_bytes, emission, &body)) {
+            lose_copy(self, &body.kv_copy);
+        }
     } else {
         if (emission->kind == PROTO_KIND_KV_ARENA && emission->request == 0) {
             change_book(self, &body.kv_arena);
@@ -114,7 +143,11 @@ actor_kv_data_push(actor_kv_data_t *self, const actor_emission_t *emission)
         if (emission->kind == PROTO_KIND_KV_SERVE) {
             note_generations(self, &body.kv_serve);
         }
-        push_locked(self->control, emission, &body);
+        if (!push_locked(self, self->control, &self->control_size_bytes, emission, &body)) {
+            /* Whoever needs it fails by its deadline, or is refused. */
+            actor_log(ACTOR_LOG_ERROR, "kv.overloaded", 0, NULL,
+                      "no room for what the data thread is told: transfers will fail");
+        }
     }
     pthread_mutex_unlock(&self->mutex);
     uint64_t one = 1;
@@ -210,6 +243,26 @@ fill_job(kv_job_t *job, const proto_kv_copy_t *copy)
     }
 }
 
+/* Copies that found no room have failed; the guard is not held while that is told. */
+static void
+tell_lost(actor_kv_data_t *self)
+{
+    for (uint32_t i = 0; i < self->options.gate_count; i++) {
+        pthread_mutex_lock(&self->mutex);
+        kv_lost_t lost = self->lost[i];
+        self->lost[i].count = 0;
+        pthread_mutex_unlock(&self->mutex);
+        for (uint32_t c = 0; c < lost.count; c++) {
+            const proto_body_t body = {
+                .kv_copied = {.transfer = lost.transfer,
+                              .piece = lost.piece,
+                              .status = STATUS_ERR_OVERLOADED,
+                              .detail = proto_text("no room for the copy to wait in")}};
+            (void)self->options.post(self->options.post_context, PROTO_KIND_KV_COPIED, &body);
+        }
+    }
+}
+
 /* Fills free places of the window; pieces of one transfer stay in order, as one peer sends them. */
 static void
 take_copies(actor_kv_data_t *self)
@@ -250,9 +303,13 @@ take_serve(actor_kv_data_t *self, const proto_kv_serve_t *serve)
         served->groups = calloc(columns, sizeof *served->groups);
         served->blocks = calloc(columns, sizeof *served->blocks);
         served->generations = calloc(columns, sizeof *served->generations);
-        require(served->groups != NULL);
-        require(served->blocks != NULL);
-        require(served->generations != NULL);
+        if (served->groups == NULL || served->blocks == NULL || served->generations == NULL) {
+            free(served->groups);
+            free(served->blocks);
+            free(served->generations);
+            *served = (kv_served_t){.groups = NULL}; /* a pull of it is refused */
+            return;
+        }
     }
     served->transfer = serve->transfer;
     served->piece = serve->piece;
@@ -451,6 +508,7 @@ run(void *context)
                 try_job(self, &self->jobs[i]);
             }
         }
+        tell_lost(self);
         take_copies(self);
         if (self->server.handle != NULL) {
             actor_kv_serve_receive(self);
@@ -509,8 +567,9 @@ alloc_jobs(actor_kv_data_t *self)
     }
     self->served =
         calloc((size_t)self->options.gate_count * self->options.flying_max, sizeof *self->served);
+    self->lost = calloc(self->options.gate_count, sizeof *self->lost);
     self->scratch = aligned_alloc(PROTO_COLUMN_ALIGN, KV_FRAME_SIZE_BYTES);
-    return is_whole && self->served != NULL && self->scratch != NULL;
+    return is_whole && self->lost != NULL && self->served != NULL && self->scratch != NULL;
 }
 
 static proto_status_t
@@ -540,6 +599,11 @@ actor_kv_data_new(const actor_kv_data_options_t *options, actor_kv_data_t **out_
         return STATUS_ERR_NO_MEMORY;
     }
     self->options = *options;
+    if (self->options.queue_size_bytes_max == 0) {
+        self->options.queue_size_bytes_max = QUEUE_SIZE_BYTES_MAX;
+    }
+    self->control_size_bytes = QUEUE_SIZE_BYTES;
+    self->copies_size_bytes = QUEUE_SIZE_BYTES;
     self->book_fd = -1;
     self->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     (void)pthread_mutex_init(&self->mutex, NULL);
@@ -601,6 +665,7 @@ free_memory(actor_kv_data_t *self)
         free(self->served[i].generations);
     }
     free(self->served);
+    free(self->lost);
     free(self->scratch);
 }
 

@@ -31,6 +31,7 @@ typedef struct {
     uint32_t gate_count;       /* transfers of the core, at most ACTOR_KV_GATE_COUNT */
     uint32_t column_count_max; /* of a piece */
     uint32_t flying_max;       /* pieces of a transfer */
+    size_t queue_size_bytes_max; /* of what is said and not yet taken, each way; 0 = 256 MiB */
     /* Gives the core an input; called on the data thread, may block. */
     proto_status_t (*post)(void *context, proto_kind_t kind, const proto_body_t *body);
     void *post_context;

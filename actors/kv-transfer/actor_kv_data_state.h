@@ -102,6 +102,13 @@ typedef struct {
     uint8_t *memory; /* [KV_FRAME_SIZE_BYTES] */
 } kv_buffer_t;
 
+/* Copies of one transfer that found no room: each is told as failed. */
+typedef struct {
+    uint64_t transfer;
+    uint32_t piece; /* the last one */
+    uint32_t count;
+} kv_lost_t;
+
 /* How bytes come here: one for each kind of memory or wire between two nodes. */
 typedef struct {
     const char *name;
@@ -131,6 +138,9 @@ struct actor_kv_data {
     pthread_mutex_t mutex; /* guards both queues, the book and what is closed */
     actor_queue_t *control;
     actor_queue_t *copies;
+    size_t control_size_bytes;
+    size_t copies_size_bytes;
+    kv_lost_t *lost;      /* [gate_count]: as many transfers as the core has */
     actor_kv_book_t book; /* ours */
     int book_fd;          /* -1 = none */
     uint64_t closed[KV_CLOSED_MAX];

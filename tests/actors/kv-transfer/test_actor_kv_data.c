@@ -17,6 +17,8 @@ typedef struct {
     actor_kv_data_t *data;
     atomic_int status[LAST + 1]; /* of each transfer; 1 = not told yet */
     atomic_bool has_grown;
+    atomic_uint copied_count;
+    atomic_uint overloaded_count;
 } fixture_t;
 
 static fixture_t fixture;
@@ -74,6 +76,8 @@ post(void *context, proto_kind_t kind, const proto_body_t *body)
     if (body->kv_copied.transfer == HELD) {
         fill_queue(self);
     }
+    atomic_fetch_add(&self->overloaded_count, body->kv_copied.status == STATUS_ERR_OVERLOADED);
+    atomic_fetch_add(&self->copied_count, 1);
     atomic_store(&self->status[body->kv_copied.transfer], (int)body->kv_copied.status);
     return STATUS_OK;
 }
@@ -138,6 +142,7 @@ open_fixture(void)
                                              .gate_count = 2,
                                              .column_count_max = COLUMNS,
                                              .flying_max = 4,
+                                             .queue_size_bytes_max = 4 << 20,
                                              .post = post,
                                              .post_context = &fixture};
     ck_assert_int_eq(actor_kv_data_new(&options, &fixture.data), STATUS_OK);
@@ -157,6 +162,36 @@ START_TEST(an_arena_outlives_its_queue)
     ck_assert_int_eq(await(&fixture, HELD), STATUS_ERR_PEER_LOST);
     ck_assert(atomic_load(&fixture.has_grown));
     actor_kv_data_destroy(&fixture.data); /* ends when the arena has been read */
+}
+END_TEST
+
+/* More copies than the queue may hold: the rest fail, and each is told once. */
+START_TEST(copies_without_room_fail)
+{
+    enum { COPIES = 200 };
+    static const uint8_t groups[COLUMNS];
+    static const uint32_t numbers[COLUMNS];
+    open_fixture();
+    for (uint32_t i = 0; i < COPIES; i++) {
+        const proto_body_t body = {.kv_copy = {.transfer = LAST,
+                                               .piece = i,
+                                               .peer = STRANGER,
+                                               .layer_end = 1,
+                                               .groups = {groups, COLUMNS},
+                                               .from_blocks = {numbers, COLUMNS},
+                                               .from_generations = {numbers, COLUMNS},
+                                               .to_blocks = {numbers, COLUMNS}}};
+        push(&fixture, PROTO_KIND_KV_COPY, 0, &body);
+    }
+    ck_assert_int_eq(actor_kv_data_start(fixture.data), STATUS_OK);
+    const struct timespec pause = {.tv_nsec = 1000000};
+    for (uint32_t i = 0; i < 20000 && atomic_load(&fixture.copied_count) < COPIES; i++) {
+        (void)nanosleep(&pause, NULL);
+    }
+    actor_kv_data_destroy(&fixture.data);
+    ck_assert_uint_eq(atomic_load(&fixture.copied_count), COPIES);
+    ck_assert_uint_gt(atomic_load(&fixture.overloaded_count), 0);
+    ck_assert_uint_lt(atomic_load(&fixture.overloaded_count), COPIES);
 }
 END_TEST
 
@@ -188,6 +223,7 @@ main(void)
     TCase *tests = tcase_create("thread");
     tcase_set_timeout(tests, 60);
     tcase_add_test(tests, an_arena_outlives_its_queue);
+    tcase_add_test(tests, copies_without_room_fail);
     tcase_add_test(tests, with_keys_no_bytes_between_machines);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
