@@ -10,8 +10,9 @@
 #include "actor_scheduler_store.h"
 #include "proto_require.h"
 
+#define DECODE_ROLE_NONE UINT32_MAX /* an enumerator is an int */
+
 enum {
-    DECODE_ROLE_NONE = UINT32_MAX,
     DECODE_ROLE_ATTEMPTS_MAX = 2, /* transfers of one request */
     DECODE_ROLE_LOGPROBS_MAX = PROTO_LOGPROBS_MAX + 1,
     DECODE_ROLE_RETRY_AFTER_MS = 1000,
