@@ -264,12 +264,21 @@ def top_shows_a_node_in_80_by_24():
         wait_for("its first token", 20, lambda: node.streams[0]["events"])
         node.begin("second")
         wait_for("the second to wait", 20, lambda: node.ps("--json")["request_count"] == 2)
-        code, text = command("top", "--once", "--run-dir", node.run_dir)
-        check(code == 0 and "slot: first" in text and "gateway - scheduler" in text, f"top --once gave {code}: {text}")
-        code, text = command("top", "--once", "--json", "--run-dir", node.run_dir)
-        look = json.loads(text)
-        check(code == 0 and look["load"]["generation_tokens_per_s"] > 0 and
-              all(actor["cpu_percent"] is not None for actor in look["actors"]), f"top --json: {text}")
+
+        def told():
+            """Figures and links come with heartbeats: a node half a second old has not said them all."""
+            code, text = command("top", "--once", "--run-dir", node.run_dir)
+            check(code == 0, f"top --once gave {code}: {text}")
+            return "slot: first" in text and "gateway - scheduler" in text
+        wait_for("the waiting request and the links in top --once", 20, told)
+
+        def measured():
+            code, text = command("top", "--once", "--json", "--run-dir", node.run_dir)
+            check(code == 0, f"top --json gave {code}: {text}")
+            look = json.loads(text)
+            return (look["load"]["generation_tokens_per_s"] > 0 and
+                    all(actor["cpu_percent"] is not None for actor in look["actors"]))
+        wait_for("rates in top --once --json", 20, measured)
         for words, expected in (((), "no terminal"), (("--json",), "goes with --once")):
             code, text = command("top", *words, "--run-dir", node.run_dir)
             check(code == 78 and expected in text, f"top {words} gave {code}: {text}")
