@@ -9,7 +9,6 @@ between the two may agree with either.
 """
 import json
 import os
-import struct
 import sys
 
 import numpy as np
@@ -17,70 +16,11 @@ import torch
 import transformers
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from gguf_file import halves, read_gguf
+
 TOP = 8
 TOKENS = 64
 STOP = {2}
-ARRAY, STRING = 9, 8
-NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
-
-
-def read_gguf(path):
-    data = np.memmap(path, dtype=np.uint8, mode="r")
-    at = 4
-
-    def number(kind):
-        nonlocal at
-        value = struct.unpack_from("<" + kind, data, at)[0]
-        at += struct.calcsize("<" + kind)
-        return value
-
-    def text():
-        nonlocal at
-        size = number("Q")
-        at += size
-        return bytes(data[at - size : at]).decode("utf-8")
-
-    def value(kind):
-        if kind == STRING:
-            return text()
-        if kind == ARRAY:
-            inner, count = number("I"), number("Q")
-            return [value(inner) for _ in range(count)]
-        return number(NUMBERS[kind])
-
-    number("I")
-    tensor_count, key_count = number("Q"), number("Q")
-    keys = {text(): value(number("I")) for _ in range(key_count)}
-    table = []
-    for _ in range(tensor_count):
-        name = text()
-        shape = [number("Q") for _ in range(number("I"))][::-1]
-        table.append((name, shape, number("I"), number("Q")))
-    start = (at + 31) // 32 * 32
-    return keys, {name: dequantise(data[start + offset :], shape, kind) for name, shape, kind, offset in table}
-
-
-def dequantise(data, shape, kind):
-    count = int(np.prod(shape))
-    if kind == 0:
-        return np.frombuffer(data[: 4 * count].tobytes(), "<f4").reshape(shape)
-    blocks = count // 32
-    if kind == 8:  # Q8_0
-        raw = data[: 34 * blocks].reshape(blocks, 34)
-        scale = raw[:, :2].copy().view("<f2").astype(np.float32)
-        return (scale * raw[:, 2:].copy().view(np.int8)).reshape(shape)
-    assert kind == 3, kind  # Q4_1
-    raw = data[: 20 * blocks].reshape(blocks, 20)
-    scale = raw[:, :2].copy().view("<f2").astype(np.float32)
-    least = raw[:, 2:4].copy().view("<f2").astype(np.float32)
-    values = np.concatenate([raw[:, 4:] & 15, raw[:, 4:] >> 4], axis=1).astype(np.float32)
-    return (scale * values + least).reshape(shape)
-
-
-def unpermute(weight, heads):
-    """GGUF llama stores the rows of q and k for interleaved rotation."""
-    rows, cols = weight.shape
-    return weight.reshape(heads, rows // heads // 2, 2, cols).swapaxes(1, 2).reshape(rows, cols)
 
 
 def load(path):
@@ -107,9 +47,9 @@ def load(path):
         for ours, theirs in names.items():
             weight = tensors[f"blk.{layer}.{ours}.weight"]
             if ours == "attn_q":
-                weight = unpermute(weight, config.num_attention_heads)
+                weight = halves(weight, config.num_attention_heads)
             if ours == "attn_k":
-                weight = unpermute(weight, config.num_key_value_heads)
+                weight = halves(weight, config.num_key_value_heads)
             state[f"model.layers.{layer}.{theirs}.weight"] = weight
     model = LlamaForCausalLM(config)
     model.load_state_dict({k: torch.from_numpy(np.array(v)) for k, v in state.items()})
